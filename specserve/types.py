@@ -1,0 +1,337 @@
+"""The data that travels between packages. No behaviour beyond validation and derived values.
+
+Letters used throughout: n sequences, k drafts, R logits rows, V target vocabulary.
+Order of reading: what a user asks (`SamplingParams`, `Request`), what a step is made of (`Rows`,
+`Draft`, `SamplingRows`, `Verdict`), what became true (`Commit`), what comes out (`Output`, `StepStats`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from specserve.sampling_params import SamplingParams as SamplingParams
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+# --- what a user asks -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt with its parameters, tokenised and ready to be admitted.
+
+    `params.max_tokens` may still be None (as many as the context holds). `tenant` separates shared
+    pages: API key and cache salt together. `arrival` is on the clock of `time.monotonic`, seconds.
+    """
+
+    request_id: str
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    arrival: float
+    priority: int = 0
+    tenant: str = ""
+
+
+# --- the cache --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KVShape:
+    """Shape of one layer's keys and values per token; layers of one page table may differ."""
+
+    num_kv_heads: int
+    head_size: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        return 2 * self.num_kv_heads * self.head_size * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCache:
+    """One layer's keys and values: each [num_slots, num_kv_heads, head_size].
+
+    Slot of a position: `block_table[position // page_size] * page_size + position % page_size`.
+    Slots past a sequence's computed rows hold garbage, possibly NaN.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+
+# --- a step -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """One ragged batch: all sequences of a step, prompts and verifications together.
+
+    Sequence i owns rows `starts[i]:starts[i + 1]`; its last row sees `contexts[i]` keys (itself
+    included), an earlier row correspondingly fewer.
+    """
+
+    ids: Tensor  # [num_rows] int64
+    positions: Tensor  # [num_rows] int64
+    slots: Tensor  # [num_rows] int64, where the row's own keys and values go
+    starts: list[int]  # [n + 1]
+    contexts: list[int]  # [n]
+    block_tables: list[list[int]]  # [n] page ids, in order of position
+    page_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Guesses for n sequences. `tokens[i][:lengths[i]]` are target ids; ids outside the target's
+    vocabulary are legal and never accepted.
+
+    `q` [n, k, Vd] is the distribution that was sampled from (None: deterministic, one-hot);
+    `q_ids` [Vd] maps its columns to target ids (None: identity). `confidence` [n, k] is the expected
+    acceptance of each guess.
+    """
+
+    tokens: list[list[int]]
+    q: Tensor | None = None
+    q_ids: Tensor | None = None
+    confidence: Tensor | None = None
+
+    @property
+    def lengths(self) -> list[int]:
+        return [len(tokens) for tokens in self.tokens]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRows:
+    """What the verifier must know of each of the n sequences that sample in this step."""
+
+    temperatures: list[float]  # 0.0 means greedy
+
+
+@dataclass(frozen=True, slots=True)
+class RowRng:
+    """Key of every draw: sequence i draws the token with index `indices[i] + j` at its row j.
+
+    A draw is a pure function of (seed, index, purpose); see `specserve.ops.philox`.
+    """
+
+    seeds: list[int]  # unsigned 64 bit
+    indices: list[int]  # index of the first token drawn in this step, counted from the prompt's start
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """For each of n sequences: how many drafts are kept, and the token that follows them."""
+
+    accepted: list[int]
+    next_tokens: list[int]
+
+
+# --- what became true -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Positions `[start, end)` of sequence `seq_id` are now true.
+
+    `tokens` is a live view of all true tokens; the token that follows row p is `tokens[p + 1]`, and it
+    is known for every committed row. `row` is the step's row of position `start`. The same after a
+    prompt chunk, a verification, or a recomputation.
+    """
+
+    seq_id: int
+    start: int
+    end: int
+    row: int
+    tokens: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitBatch:
+    """The news of one step. `features` [num_rows, sum of the wanted layers' sizes] covers all rows of
+    the step; a commit's rows are `features[row : row + end - start]`. None when nobody wants any."""
+
+    commits: list[Commit]
+    features: Tensor | None = None
+
+
+# --- drafters ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a drafter wants from the engine, read once when the engine is built."""
+
+    features: tuple[int, ...] = ()  # target layers whose rows `observe` wants
+    layers: tuple[KVShape, ...] = ()  # extra layers in the shared page table
+    lookahead: int = 0  # slots past `computed` that `propose` writes
+    reads: tuple[int, ...] = ()  # target layers whose cache it reads
+    successors: int = 0  # how many tokens past p its row p depends on
+    draft_slots: int = 0  # extra input rows per request in the drafter's own batch
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request for at most `num_tokens` (≥ 1) guesses after the last of `tokens` (live view)."""
+
+    seq_id: int
+    tokens: Sequence[int]
+    num_tokens: int
+    temperature: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskBatch:
+    asks: list[Ask]
+
+
+# --- what comes out ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """A token's log-probability and its rank (1 = most likely; ties share the worse rank)."""
+
+    logprob: float
+    rank: int
+    decoded_token: str | None = None
+
+
+Logprobs = dict[int, Logprob]  # the chosen token first, then the top ones in order
+
+
+@dataclass(slots=True)
+class SpecDecodeMetrics:
+    """One request's speculation, counted as vLLM's per-request metrics; steps without drafts are left out.
+
+    `acceptance_histogram[j]` counts verification steps whose rule accepted exactly j drafts. Counted
+    before the cut by an end token, stop string or cap; `num_discarded_draft_tokens` says how many of
+    those the cut took away again, so kept = accepted.
+    """
+
+    num_spec_tokens: int
+    detailed: bool = False
+    num_draft_tokens: int = 0
+    num_accepted_draft_tokens: int = 0
+    num_discarded_draft_tokens: int = 0
+    acceptance_histogram: list[int] = field(default_factory=list)
+    acceptance_histogram_by_draft_length: dict[int, list[int]] = field(default_factory=dict)
+    per_step_accepted: list[int] = field(default_factory=list)
+    per_step_drafted: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.acceptance_histogram = [0] * (self.num_spec_tokens + 1)
+
+    def record(self, drafted: int, accepted: int, discarded: int) -> None:
+        """One verification step: `accepted` drafts were kept, `discarded` accepted and then cut off."""
+        by_rule = accepted + discarded
+        self.num_draft_tokens += drafted
+        self.num_accepted_draft_tokens += accepted
+        self.num_discarded_draft_tokens += discarded
+        self.acceptance_histogram[by_rule] += 1
+        histogram = self.acceptance_histogram_by_draft_length.setdefault(drafted, [0] * (drafted + 1))
+        histogram[by_rule] += 1
+        if self.detailed:
+            self.per_step_accepted.append(by_rule)
+            self.per_step_drafted.append(drafted)
+
+    @property
+    def num_spec_steps(self) -> int:
+        return sum(self.acceptance_histogram)
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        steps = self.num_spec_steps
+        return 1.0 + self.num_accepted_draft_tokens / steps if steps else 1.0
+
+    @property
+    def draft_acceptance_rate(self) -> float:
+        return self.num_accepted_draft_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedStats:
+    """A finished sequence's times (seconds, clock of `time.monotonic`) and counts."""
+
+    finish_reason: str
+    arrival: float
+    first_scheduled: float
+    first_token: float
+    last_token: float
+    num_prompt_tokens: int
+    num_generation_tokens: int
+    num_cached_tokens: int
+    num_preemptions: int
+    max_tokens: int | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """News about one sequence of a request, for whoever waits for it.
+
+    `token_ids` may hold several tokens. `text` is what became printable: never half a character, never
+    text that may still turn into a stop string. `logprobs` has one entry per token of `token_ids`.
+    `finish_reason`: None, "stop", "length", "abort" or "error".
+    """
+
+    request_id: str
+    index: int  # which of the n choices
+    token_ids: list[int]
+    text: str
+    logprobs: list[Logprobs] | None = None
+    prompt_logprobs: list[Logprobs | None] | None = None  # with the first output only
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    num_cached_tokens: int = 0
+    spec_decode_metrics: SpecDecodeMetrics | None = None  # with the last output only
+    stats: FinishedStats | None = None  # with the last output only
+
+
+@dataclass(frozen=True, slots=True)
+class DraftStats:
+    """One verification: drafted = accepted + rejected + discarded (accepted by the rule, then cut off)."""
+
+    drafted: int
+    accepted: int
+    discarded: int
+
+
+@dataclass(slots=True)
+class StepStats:
+    """What one step did; `metrics` adds it up. Times are seconds of wall clock."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    num_rows: int = 0
+    num_prompt_tokens: int = 0  # prompt tokens whose request got its first token in this step
+    num_prompt_tokens_cached: int = 0  # of those, taken from shared pages
+    num_generation_tokens: int = 0
+    num_emitting: int = 0  # sequences that emitted, the prompt's own step excluded
+    num_emitted: int = 0  # tokens they emitted
+    kv_cache_usage: float = 0.0
+    prefix_queries: int = 0  # tokens
+    prefix_hits: int = 0  # tokens
+    num_preemptions: int = 0
+    num_trimmed_draft_tokens: int = 0  # drafted, then cut by budget or context: never verified
+    drafts: list[DraftStats] = field(default_factory=list)
+    time_to_first_token: list[float] = field(default_factory=list)
+    inter_token_latency: list[float] = field(default_factory=list)
+    finished: list[FinishedStats] = field(default_factory=list)
+    forward_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    step_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutputs:
+    """What `Engine.step` returns."""
+
+    outputs: list[Output]
+    stats: StepStats
