@@ -1,0 +1,204 @@
+"""From a request to its sequences: checks against the model's limits, resolved ids, seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import count
+
+from specserve.config.scheduler import SchedulerConfig
+from specserve.engine.sequence import Sequence
+from specserve.errors import InvalidRequest
+from specserve.kv.pages import BlockTable
+from specserve.kv.prefix import root_key
+from specserve.sampling.process import SequenceSampling
+from specserve.text.stream import TextStream
+from specserve.text.tokenizer import Tokenizer
+from specserve.types import Request, SamplingParams, SpecDecodeMetrics
+
+SEED_MASK = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Ids a request may name, and those that end a text: the end token and the model's further ones."""
+
+    size: int
+    eos_token_id: int | None = None
+    extra_eos_token_ids: frozenset[int] = frozenset()
+
+
+class Admission:
+    """Stateless but for the arrival number, which only unseeded requests' seeds depend on.
+
+    `num_spec_tokens` None: no speculation, so no per-request metrics of it.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        vocabulary: Vocabulary,
+        tokenizer: Tokenizer | None,
+        *,
+        engine_seed: int,
+        max_logprobs: int = 20,
+        num_spec_tokens: int | None = None,
+        detailed_metrics: bool = False,
+    ) -> None:
+        self._config = config
+        self._vocabulary = vocabulary
+        self._tokenizer = tokenizer
+        self._engine_seed = engine_seed
+        self._max_logprobs = max_logprobs
+        self._num_spec_tokens = num_spec_tokens
+        self._detailed_metrics = detailed_metrics
+        self._arrivals = count()
+
+    def check(self, request: Request) -> None:
+        """Raise `InvalidRequest` when the request can never be served. Pure; any thread."""
+        self._check_prompt(request)
+        self._check_ids(request.params)
+        self._check_logprobs(request.params)
+        if request.params.bad_words and self._tokenizer is None:
+            raise InvalidRequest("bad_words needs a tokenizer; this engine has none.", "bad_words")
+        if request.priority and self._config.policy != "priority":
+            raise InvalidRequest(
+                f"priority={request.priority} needs --scheduling-policy priority; this server runs "
+                f"{self._config.policy}.",
+                "priority",
+            )
+
+    def admit(self, request: Request) -> list[Sequence]:
+        """The request's n sequences; the first leads, the others wait for its prompt."""
+        self.check(request)
+        root = self._root(request)
+        bad_words = self._bad_words_ids(request.params)
+        leader: Sequence | None = None
+        seqs = []
+        for index in range(request.params.n):
+            seq = self._sequence(request, index, root, bad_words, leader)
+            leader = leader or seq
+            seqs.append(seq)
+        return seqs
+
+    # --- checks -------------------------------------------------------------------------------
+
+    def _check_prompt(self, request: Request) -> None:
+        prompt = request.prompt_token_ids
+        if not prompt:
+            raise InvalidRequest("prompt must hold at least one token.", "prompt")
+        if len(prompt) >= self._config.max_model_len:
+            raise InvalidRequest(
+                f"This model's maximum context length is {self._config.max_model_len} tokens; the prompt "
+                f"has {len(prompt)} and at least one more must fit. Shorten it.",
+                "prompt",
+            )
+        self._check_vocabulary("prompt", prompt)
+
+    def _check_ids(self, params: SamplingParams) -> None:
+        self._check_vocabulary("stop_token_ids", params.stop_token_ids or [])
+        self._check_vocabulary("allowed_token_ids", params.allowed_token_ids or [])
+        self._check_vocabulary("logit_bias", list(params.logit_bias or {}))
+
+    def _check_vocabulary(self, name: str, ids: list[int]) -> None:
+        size = self._vocabulary.size
+        if ids and (min(ids) < 0 or max(ids) >= size):
+            wrong = next(i for i in ids if not 0 <= i < size)
+            raise InvalidRequest(f"{name} holds token id {wrong}, outside the vocabulary [0, {size}).", name)
+
+    def _check_logprobs(self, params: SamplingParams) -> None:
+        for name, value in (("logprobs", params.logprobs), ("prompt_logprobs", params.prompt_logprobs)):
+            if value is None or self._max_logprobs == -1:
+                continue
+            if value > self._max_logprobs or value == -1:
+                raise InvalidRequest(
+                    f"{name}={value} is more than --max-logprobs {self._max_logprobs} allows.", name
+                )
+
+    # --- building -----------------------------------------------------------------------------
+
+    def _sequence(
+        self,
+        request: Request,
+        index: int,
+        root: bytes | None,
+        bad_words: list[list[int]],
+        leader: Sequence | None,
+    ) -> Sequence:
+        params, vocabulary = request.params, self._vocabulary
+        prompt = request.prompt_token_ids
+        room = self._config.max_model_len - len(prompt)
+        arrival = next(self._arrivals)
+        own_stops = frozenset(params.stop_token_ids or ())
+        all_stops = own_stops | vocabulary.extra_eos_token_ids
+        if vocabulary.eos_token_id is not None:
+            all_stops |= {vocabulary.eos_token_id}
+        return Sequence(
+            seq_id=arrival,
+            request=request,
+            index=index,
+            tokens=list(prompt),
+            num_prompt=len(prompt),
+            table=BlockTable(root),
+            sampling=SequenceSampling(
+                params,
+                prompt_token_ids=prompt,
+                stop_ids=all_stops,
+                bad_words_ids=bad_words,
+                vocab_size=vocabulary.size,
+            ),
+            seed=self._seed(params, index, arrival),
+            temperature=params.effective_temperature,
+            max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
+            eos_token_id=None if params.ignore_eos else vocabulary.eos_token_id,
+            stop_token_ids=own_stops if params.ignore_eos else own_stops | vocabulary.extra_eos_token_ids,
+            stream=self._stream(request),
+            leader=leader,
+            spec=self._metrics(),
+        )
+
+    def _root(self, request: Request) -> bytes | None:
+        """Who may share pages: the tenant, or only the n choices among themselves, or nobody."""
+        if self._config.enable_prefix_caching:
+            return root_key("tenant\0" + request.tenant)
+        if request.params.n > 1:
+            return root_key("request\0" + request.request_id)
+        return None
+
+    def _seed(self, params: SamplingParams, index: int, arrival: int) -> int:
+        if params.seed is not None:
+            return (params.seed + index) & SEED_MASK
+        text = f"{self._engine_seed}/{arrival}".encode()
+        return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+
+    def _stream(self, request: Request) -> TextStream | None:
+        params = request.params
+        if self._tokenizer is None or not params.detokenize:
+            return None
+        return TextStream(
+            self._tokenizer,
+            request.prompt_token_ids,
+            stop=params.stop_strings,
+            include_stop=params.include_stop_str_in_output,
+            skip_special_tokens=params.skip_special_tokens,
+            spaces_between_special_tokens=params.spaces_between_special_tokens,
+        )
+
+    def _metrics(self) -> SpecDecodeMetrics | None:
+        if self._num_spec_tokens is None:
+            return None
+        return SpecDecodeMetrics(self._num_spec_tokens, detailed=self._detailed_metrics)
+
+    def _bad_words_ids(self, params: SamplingParams) -> list[list[int]]:
+        """Each word as it is tokenised at a text's start, and after a space if that differs in one token
+        count: most tokenisers know a word by its leading space."""
+        if not params.bad_words or self._tokenizer is None:
+            return []
+        found: list[list[int]] = []
+        for word in params.bad_words:
+            bare = self._tokenizer.encode(word.lstrip(), add_special_tokens=False)
+            spaced = self._tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+            found.append(bare)
+            if spaced and spaced[0] != bare[0] and len(spaced) == len(bare):
+                found.append(spaced)
+        return found

@@ -1,0 +1,50 @@
+"""A plan as tensors: ids, positions, slots, block tables."""
+
+from __future__ import annotations
+
+import torch
+
+from specserve.engine.plan import Plan, Scheduled
+from specserve.types import Rows
+
+
+def build_batch(plan: Plan, page_size: int, vocab_size: int, device: torch.device) -> Rows:
+    """All rows of the step in one ragged batch; a sequence's rows lie next to each other."""
+    ids: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    starts = [0]
+    for item in plan.items:
+        ids += _input_ids(item, vocab_size)
+        span = range(item.start, item.start + item.num_rows)
+        positions += span
+        pages = item.seq.table.pages
+        slots += [pages[p // page_size] * page_size + p % page_size for p in span]
+        starts.append(len(ids))
+    table = torch.tensor([ids, positions, slots], dtype=torch.int64).to(device)
+    return Rows(
+        ids=table[0],
+        positions=table[1],
+        slots=table[2],
+        starts=starts,
+        contexts=[item.start + item.num_rows for item in plan.items],
+        block_tables=[item.seq.table.pages for item in plan.items],
+        page_size=page_size,
+    )
+
+
+def logits_rows(plan: Plan) -> list[int]:
+    """Rows whose logits the verifier needs: the last known token's and every guess's."""
+    rows: list[int] = []
+    for item in plan.sampling_items:
+        end = item.row + item.num_rows
+        rows += range(end - 1 - len(item.draft), end)
+    return rows
+
+
+def _input_ids(item: Scheduled, vocab_size: int) -> list[int]:
+    """Known tokens, then guesses. A guess outside the vocabulary has no embedding: its row computes
+    something, and the verdict, which sees the guess itself, refuses it."""
+    known_end = item.start + item.num_rows - len(item.draft)
+    guesses = [token if 0 <= token < vocab_size else 0 for token in item.draft]
+    return item.seq.tokens[item.start : known_end] + guesses

@@ -1,0 +1,213 @@
+"""The page to read first: `Engine.step`.
+
+All methods run on one thread, except `check`, which is pure.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from time import monotonic, perf_counter
+
+import torch
+
+from specserve.draft.base import Drafter
+from specserve.engine.admission import Admission
+from specserve.engine.batch import build_batch, logits_rows
+from specserve.engine.commit import commit_plan
+from specserve.engine.draft_length import DraftLength
+from specserve.engine.logprobs import add_logprobs, add_prompt_logprobs, keep_rows
+from specserve.engine.plan import Plan
+from specserve.engine.report import report, take_output
+from specserve.engine.runner import Runner
+from specserve.engine.scheduler import Scheduler
+from specserve.engine.sequence import Sequence
+from specserve.ops import Ops
+from specserve.sampling.logprobs import gather
+from specserve.sampling.process import RowGroup, process
+from specserve.types import (
+    Ask,
+    AskBatch,
+    CommitBatch,
+    Draft,
+    FinishedStats,
+    Output,
+    Request,
+    StepOutputs,
+    StepStats,
+)
+from specserve.verify import Verify
+
+
+class Engine:
+    """A target, a drafter and a verifier around one scheduler."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        drafter: Drafter,
+        verify: Verify,
+        ops: Ops,
+        scheduler: Scheduler,
+        admission: Admission,
+        draft_length: DraftLength,
+        *,
+        raw_logprobs: bool = True,
+    ) -> None:
+        self.runner = runner
+        self.drafter = drafter
+        self.verify = verify
+        self.ops = ops
+        self.scheduler = scheduler
+        self._admission = admission
+        self._draft_length = draft_length
+        self._raw_logprobs = raw_logprobs
+        self._gather = partial(gather, ops)
+        self._seqs: dict[str, list[Sequence]] = {}
+        self._plan: Plan | None = None
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.scheduler.running or self.scheduler.waiting)
+
+    def check(self, request: Request) -> None:
+        """Raise `InvalidRequest` when the request can never be served. Any thread."""
+        self._admission.check(request)
+
+    def add(self, request: Request) -> None:
+        """Queue a request. Raises `InvalidRequest`, or `Overloaded` when too many wait."""
+        seqs = self._admission.admit(request)
+        self.scheduler.add(seqs)
+        self._seqs[request.request_id] = seqs
+
+    def abort(self, request_id: str) -> list[FinishedStats]:
+        """End a request, known or not; its pages are free at once, and no further output comes."""
+        seqs = [seq for seq in self._seqs.pop(request_id, []) if not seq.is_finished]
+        for seq in seqs:
+            seq.finish_reason = "abort"
+            seq.last_token = seq.last_token or monotonic()
+            self.scheduler.remove(seq)
+        self.drafter.forget([seq.seq_id for seq in seqs])
+        return [seq.finished_stats() for seq in seqs]
+
+    def snapshot(self) -> StepStats:
+        """The gauges as they are now, between steps; all counts zero."""
+        scheduler = self.scheduler
+        return StepStats(
+            num_running=len(scheduler.running),
+            num_waiting=len(scheduler.waiting),
+            kv_cache_usage=scheduler.pages.usage,
+        )
+
+    @torch.inference_mode()
+    def step(self) -> StepOutputs:
+        """Run every scheduled sequence once: 1 known token + k guesses, or a prompt chunk, are rows."""
+        began = perf_counter()
+        plan = self._plan = self.scheduler.plan()
+        if not plan.items:
+            return StepOutputs([], self.snapshot())
+        stats = StepStats()
+        self._mark_scheduled(plan)
+        batch = build_batch(plan, self.scheduler.config.page_size, self._vocab_size, self.runner.device)
+        rows = self.runner.forward(batch, logits_rows(plan))
+        forwarded = perf_counter()
+
+        raw = keep_rows(plan, rows.logits) if self._raw_logprobs else {}
+        logits = process(self.ops, rows.logits, _row_groups(plan))
+        kept = raw if self._raw_logprobs else keep_rows(plan, logits)
+        add_prompt_logprobs(plan, rows, self.runner, self._gather)
+        verdict = self.verify(self.ops, logits, plan.draft, plan.sampling, plan.rng)
+        commits, stats.drafts = commit_plan(plan, verdict)
+        add_logprobs(plan, kept, self._gather)
+        verified = perf_counter()
+
+        self.drafter.observe(CommitBatch(commits, rows.features))
+        done = self.scheduler.settle(plan, self.drafter.synced)
+        self.drafter.forget([seq.seq_id for seq in done])
+        asking, asks = self._asks(plan)
+        if asking:
+            _attach(asking, asks, self.drafter.propose(asks))
+
+        ended = perf_counter()
+        stats.forward_seconds, stats.verify_seconds = forwarded - began, verified - forwarded
+        stats.draft_seconds, stats.step_seconds = ended - verified, ended - began
+        outputs = report(plan, monotonic(), stats)
+        self._close_step(done, stats)
+        return StepOutputs(outputs, stats)
+
+    def fail(self, error: BaseException) -> list[Output]:
+        """After an exception in `step`: end every request that took part with reason "error".
+
+        Without a plan (planning itself failed) that is every request that runs.
+        """
+        plan, self._plan = self._plan, None
+        seqs = [item.seq for item in plan.items] if plan is not None else list(self.scheduler.running)
+        outputs = []
+        for request_id in dict.fromkeys(seq.request.request_id for seq in seqs):
+            outputs += self._fail_request(request_id)
+        return outputs
+
+    # --- parts of a step ----------------------------------------------------------------------
+
+    @property
+    def _vocab_size(self) -> int:
+        return self.runner.model.vocab_size
+
+    def _mark_scheduled(self, plan: Plan) -> None:
+        now = monotonic()
+        for item in plan.items:
+            if item.seq.first_scheduled is None:
+                item.seq.first_scheduled = now
+
+    def _asks(self, plan: Plan) -> tuple[list[Sequence], AskBatch]:
+        """Who may guess, and how many: all that sampled and go on."""
+        base = self._draft_length.base(len(self.scheduler.running))
+        seqs: list[Sequence] = []
+        asks: list[Ask] = []
+        if base:
+            pages = self.scheduler.pages
+            num_free_slots = pages.num_free * pages.page_size
+            for item in plan.sampling_items:
+                seq = item.seq
+                limit = 0 if seq.is_finished else self._draft_length.limit(seq, base, num_free_slots)
+                if limit:
+                    seqs.append(seq)
+                    asks.append(Ask(seq.seq_id, seq.tokens, limit, seq.temperature, seq.seed))
+        return seqs, AskBatch(asks)
+
+    def _close_step(self, done: list[Sequence], stats: StepStats) -> None:
+        for seq in done:
+            siblings = self._seqs.get(seq.request.request_id, [])
+            if all(sibling.is_finished for sibling in siblings):
+                self._seqs.pop(seq.request.request_id, None)
+        stats.num_running = len(self.scheduler.running)
+        stats.num_waiting = len(self.scheduler.waiting)
+        stats.kv_cache_usage = self.scheduler.pages.usage
+        self._plan = None
+
+    def _fail_request(self, request_id: str) -> list[Output]:
+        seqs = self._seqs.pop(request_id, [])
+        outputs = []
+        for seq in seqs:
+            if seq.is_finished and seq.num_reported == len(seq.output):
+                continue  # ended in an earlier step and said so
+            if not seq.is_finished or seq.is_running:
+                self.scheduler.remove(seq)
+            seq.finish_reason, seq.stop_reason = "error", None
+            outputs.append(take_output(seq))
+        self.drafter.forget([seq.seq_id for seq in seqs])
+        return outputs
+
+
+def _row_groups(plan: Plan) -> list[RowGroup]:
+    groups = []
+    first = 0
+    for item in plan.sampling_items:
+        groups.append(RowGroup(first, item.seq.sampling, item.seq.output, item.draft))
+        first += 1 + len(item.draft)
+    return groups
+
+
+def _attach(seqs: list[Sequence], asks: AskBatch, draft: Draft) -> None:
+    """Guesses become the sequences' drafts, never more than asked for."""
+    for seq, ask, tokens in zip(seqs, asks.asks, draft.tokens, strict=True):
+        seq.draft = tokens[: ask.num_tokens]

@@ -1,0 +1,61 @@
+"""What one step will do: which sequences run, on how many rows, and who samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specserve.engine.sequence import Sequence
+from specserve.types import Draft, RowRng, SamplingRows
+
+
+@dataclass(slots=True, eq=False)
+class Scheduled:
+    """One sequence's share: `num_rows` rows from position `start`, the last `len(draft)` of them guesses.
+
+    It samples when its rows reach the last known token; else it is a prompt chunk (or a recomputation).
+    """
+
+    seq: Sequence
+    start: int
+    num_rows: int
+    draft: list[int]
+    row: int = 0  # first row in the step's batch
+
+    @property
+    def samples(self) -> bool:
+        return self.start + self.num_rows - len(self.draft) == len(self.seq.tokens)
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    items: list[Scheduled] = field(default_factory=list)
+    num_trimmed_draft_tokens: int = 0
+    num_preemptions: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    sampling_items: list[Scheduled] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Lay the rows out, in order."""
+        row = 0
+        for item in self.items:
+            item.row = row
+            row += item.num_rows
+        self.sampling_items = [item for item in self.items if item.samples]
+
+    @property
+    def num_rows(self) -> int:
+        return sum(item.num_rows for item in self.items)
+
+    @property
+    def draft(self) -> Draft:
+        return Draft([item.draft for item in self.sampling_items])
+
+    @property
+    def sampling(self) -> SamplingRows:
+        return SamplingRows([item.seq.temperature for item in self.sampling_items])
+
+    @property
+    def rng(self) -> RowRng:
+        seqs = [item.seq for item in self.sampling_items]
+        return RowRng([seq.seed for seq in seqs], [len(seq.tokens) for seq in seqs])
