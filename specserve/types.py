@@ -139,8 +139,9 @@ class Commit:
     """Positions `[start, end)` of sequence `seq_id` are now true.
 
     `tokens` is a live view of all true tokens; the token that follows row p is `tokens[p + 1]`, and it
-    is known for every committed row. `row` is the step's row of position `start`. The same after a
-    prompt chunk, a verification, or a recomputation.
+    is known for every committed row. `row` is the step's row of position `start`. `block_table` is a live
+    view of the sequence's pages, for drafters with layers. The same after a prompt chunk, a verification,
+    or a recomputation.
     """
 
     seq_id: int
@@ -148,6 +149,7 @@ class Commit:
     end: int
     row: int
     tokens: Sequence[int]
+    block_table: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +178,18 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request for at most `num_tokens` (≥ 1) guesses after the last of `tokens` (live view)."""
+    """A request for at most `num_tokens` (≥ 1) guesses after the last of `tokens`.
+
+    `tokens` and `block_table` (page ids in order of position) are live views. The pages reach
+    `Needs.lookahead` slots past the rows that are true.
+    """
 
     seq_id: int
     tokens: Sequence[int]
     num_tokens: int
     temperature: float
     seed: int
+    block_table: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,9 @@ def commit_plan(plan: Plan, verdict: Verdict) -> tuple[list[Commit], list[DraftS
         else:
             end = item.start + item.num_rows
         item.seq.computed = end
-        commits.append(Commit(item.seq.seq_id, item.start, end, item.row, item.seq.tokens))
+        commits.append(
+            Commit(item.seq.seq_id, item.start, end, item.row, item.seq.tokens, item.seq.table.pages)
+        )
     return commits, drafts
 
 
