@@ -1,8 +1,8 @@
 """A tokenizer from a folder in Hugging Face's layout.
 
-`tokenizer.json` is the whole definition where it exists, and reading it directly saves the seconds that
-importing transformers takes. Other layouts (`tokenizer.model`, `vocab.json` + `merges.txt`, code of the
-folder's own) go through transformers.
+`tokenizer.json` is the whole definition where it exists (`add_bos_token` of the configuration does not
+count beside it), and reading it directly saves the seconds that importing transformers takes. Other
+layouts (`tokenizer.model`, `vocab.json` + `merges.txt`, code of the folder's own) go through transformers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import tokenizers
 
 from specserve.errors import ModelError
-from specserve.text.parts import NAMED_TOKENS, Parts, set_frame
+from specserve.text.parts import NAMED_TOKENS, Parts
 
 _FLAGS = ("lstrip", "rstrip", "normalized", "single_word")
 
@@ -29,10 +29,6 @@ def load_folder(path: Path, *, trust: bool) -> Parts:
     backend.no_truncation()
     backend.no_padding()
     _add_missing_tokens(backend, config, named)
-    if "add_bos_token" in config or "add_eos_token" in config:
-        begin = named.get("bos_token") if config.get("add_bos_token") else None
-        end = named.get("eos_token") if config.get("add_eos_token") else None
-        set_frame(backend, begin, end)
     return Parts(backend, named, _chat_template(path, config))
 
 

@@ -51,7 +51,14 @@ def load_gguf(path: Path) -> Parts:
         for name, key in _NAMED.items()
         if 0 <= keys.get(key, -1) < len(keys["tokens"])
     }
-    backend = _build(keys, named, path)
+    try:
+        backend = _build(keys, named, path)
+    except ModelError:
+        raise
+    except Exception as error:  # the library raises bare Exception for merges of unknown pieces and the like
+        raise ModelError(
+            f"{path}: the vocabulary in the file's metadata is inconsistent ({error})."
+        ) from error
     return Parts(backend, named, metadata.get("tokenizer.chat_template"))
 
 
