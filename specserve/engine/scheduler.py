@@ -63,9 +63,10 @@ class Scheduler:
         """Choose the next step's rows and reserve their pages."""
         plan = Plan()
         budget = self._open_budget()
-        self._plan_running(plan, budget)
+        is_alone = len(self.running) + len(self.waiting) == 1
+        self._plan_running(plan, budget, is_alone)
         if not plan.num_preemptions:
-            self._plan_waiting(plan, budget)
+            self._plan_waiting(plan, budget, is_alone)
         plan.close()
         return plan
 
@@ -96,16 +97,15 @@ class Scheduler:
             prompt = rows
         return _Budget(rows, rows, prompt, self._needs.draft_slots)
 
-    def _plan_running(self, plan: Plan, budget: _Budget) -> None:
-        seqs = list(self.running)
-        for seq in seqs:
+    def _plan_running(self, plan: Plan, budget: _Budget, is_alone: bool) -> None:
+        for seq in list(self.running):
             if not seq.is_running:  # lost its pages to one before it
                 continue
             draft, seq.draft = seq.draft, []
             if budget.is_spent:
                 plan.num_trimmed_draft_tokens += len(draft)
                 continue
-            num_rows = self._num_rows(seq, seq.computed, len(draft), budget, is_alone=len(seqs) == 1)
+            num_rows = self._num_rows(seq, seq.computed, len(draft), budget, is_alone)
             num_drafts = max(0, num_rows - (len(seq.tokens) - seq.computed))
             plan.num_trimmed_draft_tokens += len(draft) - num_drafts
             if num_rows <= 0 or not self._reserve_or_preempt(seq, seq.computed + num_rows, plan, budget):
@@ -113,7 +113,9 @@ class Scheduler:
                 continue
             self._schedule(plan, budget, Scheduled(seq, seq.computed, num_rows, draft[:num_drafts]))
 
-    def _num_rows(self, seq: Sequence, computed: int, num_drafts: int, budget: _Budget, is_alone: bool) -> int:
+    def _num_rows(
+        self, seq: Sequence, computed: int, num_drafts: int, budget: _Budget, is_alone: bool
+    ) -> int:
         known = len(seq.tokens) - computed
         num_rows = known + num_drafts
         if (threshold := self.config.long_prefill_token_threshold) and not is_alone:
@@ -144,7 +146,8 @@ class Scheduler:
         return self.running[-1]
 
     def _give_back(self, victim: Sequence, plan: Plan, budget: _Budget) -> None:
-        """Undo the victim's place in this step's plan, if it had one."""
+        """Undo the victim's place in this step's plan, if it had one. Its guesses are lost either way."""
+        plan.num_trimmed_draft_tokens += len(victim.draft)
         for item in plan.items:
             if item.seq is victim:
                 plan.items.remove(item)
@@ -176,12 +179,11 @@ class Scheduler:
         else:
             self.waiting.append(seq)
 
-    def _plan_waiting(self, plan: Plan, budget: _Budget) -> None:
-        num_eligible = len(self.running) + len(self.waiting)
+    def _plan_waiting(self, plan: Plan, budget: _Budget, is_alone: bool) -> None:
         for seq in list(self.waiting):
             if len(self.running) >= self.config.max_num_seqs or budget.is_spent:
                 return
-            if not seq.is_waiting_for_leader and not self._admit(seq, plan, budget, num_eligible == 1):
+            if not seq.is_waiting_for_leader and not self._admit(seq, plan, budget, is_alone):
                 return
 
     def _admit(self, seq: Sequence, plan: Plan, budget: _Budget, is_alone: bool) -> bool:
@@ -193,7 +195,9 @@ class Scheduler:
         pages, keys = self.pages.match(seq.table.root, seq.tokens, limit)
         num_hits = len(pages) * self.config.page_size
         num_rows = self._num_rows(seq, num_hits, 0, budget, is_alone)
-        if num_rows <= 0 or (not self.config.enable_chunked_prefill and num_rows < len(seq.tokens) - num_hits):
+        if num_rows <= 0 or (
+            not self.config.enable_chunked_prefill and num_rows < len(seq.tokens) - num_hits
+        ):
             return False
         self.pages.adopt(seq.table, pages, keys)
         if self.pages.num_missing(seq.table, self._with_lookahead(len(seq.tokens))) > self.pages.num_free:
