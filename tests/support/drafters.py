@@ -1,0 +1,161 @@
+"""Drafters for tests, the hostile ones included.
+
+Most are one pure function from an ask to guesses (`Guesser`); what they know is in their arguments. None
+keeps a random generator: a guess depends on the sequence and its length, so order does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+
+from specserve.draft.base import SYNCED_ALWAYS, Drafter
+from specserve.types import Ask, AskBatch, CommitBatch, Draft, Needs
+from tests.support.stub import StubModel
+
+Guess = Callable[[Ask], list[int]]
+
+
+class Guesser:
+    """A drafter without state: `guess(ask)` for each ask."""
+
+    def __init__(self, guess: Guess, needs: Needs | None = None) -> None:
+        self.needs = needs or Needs()
+        self._guess = guess
+
+    def observe(self, commits: CommitBatch) -> None:
+        return
+
+    def propose(self, asks: AskBatch) -> Draft:
+        return Draft([self._guess(ask) for ask in asks.asks])
+
+    def synced(self, seq_id: int) -> int:
+        return SYNCED_ALWAYS
+
+    def forget(self, seq_ids: list[int]) -> None:
+        return
+
+
+def _random(ask: Ask, salt: int) -> Random:
+    return Random(f"{salt}/{ask.seq_id}/{len(ask.tokens)}")
+
+
+def random_guesses(vocab_size: int = 32, seed: int = 0) -> Guesser:
+    """Any tokens, any number of them, none included."""
+
+    def guess(ask: Ask) -> list[int]:
+        random = _random(ask, seed)
+        return [random.randrange(vocab_size) for _ in range(random.randint(0, ask.num_tokens))]
+
+    return Guesser(guess)
+
+
+def self_draft(model: StubModel) -> Guesser:
+    """The target as its own drafter: greedy continuations, all accepted at temperature 0."""
+    return Guesser(lambda ask: model.continuation(list(ask.tokens), ask.num_tokens))
+
+
+def always_right(texts: Iterable[Sequence[int]]) -> Guesser:
+    """Knows the whole texts beforehand: an oracle whatever the sampling parameters."""
+    known = [list(text) for text in texts]
+
+    def guess(ask: Ask) -> list[int]:
+        length = len(ask.tokens)
+        text = next((text for text in known if text[:length] == list(ask.tokens)), [])
+        return text[length : length + ask.num_tokens]
+
+    return Guesser(guess)
+
+
+def always_wrong(texts: Iterable[Sequence[int]], vocab_size: int = 32) -> Guesser:
+    """As many guesses as asked, the first of which is never the next token of a known text."""
+    known = [list(text) for text in texts]
+
+    def guess(ask: Ask) -> list[int]:
+        length = len(ask.tokens)
+        right = {text[length] for text in known if text[:length] == list(ask.tokens) and len(text) > length}
+        wrong = next(token for token in range(vocab_size) if token not in right)
+        return [wrong] * ask.num_tokens
+
+    return Guesser(guess)
+
+
+def out_of_vocabulary(model: StubModel) -> Guesser:
+    """A right guess, then ids no target has: negative, one past the end, beyond 32 bits."""
+    strange = (-1, model.vocab_size, 2**40, -(2**40))
+
+    def guess(ask: Ask) -> list[int]:
+        first = model.continuation(list(ask.tokens), _random(ask, 1).randint(0, 1))
+        return [*first, *strange * 32][: ask.num_tokens]
+
+    return Guesser(guess)
+
+
+def end_token_inside(model: StubModel, eos_token_id: int) -> Guesser:
+    """The right continuation with an end token in its middle, and text after it."""
+
+    def guess(ask: Ask) -> list[int]:
+        right = model.continuation(list(ask.tokens), ask.num_tokens)
+        right[len(right) // 2] = eos_token_id
+        return right
+
+    return Guesser(guess)
+
+
+def short_lists(inner: Drafter, seed: int = 0) -> Drafter:
+    """`inner` with each list cut to a random length, often to nothing."""
+    return Wrapped(inner, lambda ask, tokens: tokens[: _random(ask, seed).randint(0, len(tokens))])
+
+
+def raises_sometimes(inner: Drafter, is_time: Callable[[int], bool]) -> Drafter:
+    """`inner`, but call number n of `propose` raises when `is_time(n)`."""
+    calls = iter(range(10**9))
+
+    def cut(ask: Ask, tokens: list[int]) -> list[int]:
+        if is_time(next(calls)):
+            raise RuntimeError("the drafter broke")
+        return tokens
+
+    return Wrapped(inner, cut)
+
+
+class Wrapped:
+    """A drafter around a drafter that changes its answers."""
+
+    def __init__(self, inner: Drafter, change: Callable[[Ask, list[int]], list[int]]) -> None:
+        self.needs = inner.needs
+        self.observe = inner.observe
+        self.synced = inner.synced
+        self.forget = inner.forget
+        self._inner = inner
+        self._change = change
+
+    def propose(self, asks: AskBatch) -> Draft:
+        draft = self._inner.propose(asks)
+        return Draft([self._change(ask, tokens) for ask, tokens in zip(asks.asks, draft.tokens, strict=True)])
+
+
+class Scripted:
+    """Answers given beforehand: for each sequence (in order of appearance) one list per time it is asked."""
+
+    needs = Needs()
+
+    def __init__(self, *answers: Sequence[Sequence[int]]) -> None:
+        self._answers = iter(answers)
+        self._of: dict[int, list[list[int]]] = {}
+        self.asked: list[tuple[int, int]] = []  # (seq_id, num_tokens) in order
+
+    def observe(self, commits: CommitBatch) -> None:
+        for commit in commits.commits:
+            if commit.seq_id not in self._of:
+                self._of[commit.seq_id] = [list(answer) for answer in next(self._answers, [])]
+
+    def propose(self, asks: AskBatch) -> Draft:
+        self.asked += [(ask.seq_id, ask.num_tokens) for ask in asks.asks]
+        return Draft([self._of[ask.seq_id].pop(0) if self._of[ask.seq_id] else [] for ask in asks.asks])
+
+    def synced(self, seq_id: int) -> int:
+        return SYNCED_ALWAYS
+
+    def forget(self, seq_ids: list[int]) -> None:
+        return
