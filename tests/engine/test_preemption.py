@@ -23,7 +23,7 @@ def names(seqs: list[object]) -> list[str]:
 def test_the_last_in_line_loses_its_pages_and_waits_in_front() -> None:
     desk = full_desk()
     desk.add("c", 2)
-    (a, b) = desk.scheduler.running
+    b = desk.scheduler.running[1]
     plan = desk.step()
     assert (rows(plan), plan.num_preemptions) == ({"a": 1}, 1)
     assert names(desk.scheduler.waiting) == ["b", "c"]
@@ -39,7 +39,7 @@ def test_nobody_is_admitted_in_a_step_with_a_preemption() -> None:
 
 def test_recomputation_runs_over_prompt_and_output_and_goes_on() -> None:
     desk = full_desk(enable_prefix_caching=False)
-    (a, b) = desk.scheduler.running
+    a, b = desk.scheduler.running
     tokens = list(b.tokens)
     desk.step()
     desk.scheduler.remove(a)
@@ -50,7 +50,7 @@ def test_recomputation_runs_over_prompt_and_output_and_goes_on() -> None:
 
 def test_a_preempted_sequence_hits_its_own_pages_again() -> None:
     desk = full_desk()
-    (a, b) = desk.scheduler.running
+    a, b = desk.scheduler.running
     desk.step()
     desk.scheduler.remove(a)
     plan = desk.step()
@@ -61,7 +61,7 @@ def test_a_preempted_sequence_hits_its_own_pages_again() -> None:
 
 def test_a_victims_drafts_are_counted_as_trimmed() -> None:
     desk = full_desk()
-    (a, b) = desk.scheduler.running
+    a, b = desk.scheduler.running
     a.draft, b.draft = [1], [2, 3]
     plan = desk.step()
     assert drafts(plan) == {"a": [1]}
@@ -74,7 +74,7 @@ def test_the_one_in_need_may_be_the_victim_itself() -> None:
     desk.add("b", 7)
     desk.step()
     desk.step()
-    (a, b) = desk.scheduler.running
+    b = desk.scheduler.running[1]
     b.draft = [1, 2]
     plan = desk.step()
     assert (rows(plan), plan.num_preemptions, plan.num_trimmed_draft_tokens) == ({"a": 1}, 1, 2)

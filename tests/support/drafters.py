@@ -111,7 +111,7 @@ def raises_sometimes(inner: Drafter, is_time: Callable[[int], bool]) -> Drafter:
     """`inner`, but call number n of `propose` raises when `is_time(n)`."""
     calls = iter(range(10**9))
 
-    def cut(ask: Ask, tokens: list[int]) -> list[int]:
+    def cut(_: Ask, tokens: list[int]) -> list[int]:
         if is_time(next(calls)):
             raise RuntimeError("the drafter broke")
         return tokens
@@ -127,11 +127,11 @@ class Wrapped:
         self.observe = inner.observe
         self.synced = inner.synced
         self.forget = inner.forget
-        self._inner = inner
+        self.inner = inner
         self._change = change
 
     def propose(self, asks: AskBatch) -> Draft:
-        draft = self._inner.propose(asks)
+        draft = self.inner.propose(asks)
         return Draft([self._change(ask, tokens) for ask, tokens in zip(asks.asks, draft.tokens, strict=True)])
 
 

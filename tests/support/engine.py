@@ -21,10 +21,10 @@ from specserve.kv.pool import allocate
 from specserve.ops import Ops, reference_ops
 from specserve.text.parts import Parts
 from specserve.text.tokenizer import Tokenizer
-from specserve.types import DraftStats, Logprobs, Output, Request, SamplingParams, StepStats
+from specserve.types import DraftStats, LayerCache, Logprobs, Output, Request, SamplingParams, StepStats
 from specserve.verify import Verify, load_verifier
 from tests.support.stub import StubModel
-from tests.support.witness import Cached, Recording
+from tests.support.witness import Cached
 
 EOS = 31
 ALPHABET = [*"abcdefghijklmnopqrstuvwxyz", "Ġ", ".", "Ã", "©", "!", "</s>"]  # 28, 29: the two bytes of é
@@ -104,12 +104,12 @@ def make_engine(
     )
 
 
-def _bind(drafter: Drafter, cache: list[object]) -> None:
-    inner = drafter
-    while isinstance(inner, Recording):
-        inner = inner.inner
-    if isinstance(inner, Cached):
-        inner.bind(cache)  # type: ignore[arg-type]
+def _bind(drafter: object, cache: list[LayerCache]) -> None:
+    """Give the drafter inside its wrappers the tensors of its own layers."""
+    while not isinstance(drafter, Cached) and hasattr(drafter, "inner"):
+        drafter = drafter.inner
+    if isinstance(drafter, Cached):
+        drafter.bind(cache)
 
 
 def request(

@@ -18,7 +18,7 @@ from specserve.types import KVShape, LayerCache, Rows
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
-# (ids of positions 0..n-1, first) -> logits [n - first, V] of the rows first..n-1; row p reads ids[: p + 1] only
+# (ids of positions 0..n-1, first) -> logits [n - first, V] of rows first..n-1; row p reads ids[: p + 1] only
 Rule = Callable[[Ids, int], Floats]
 
 BEST = 7.0  # logit of the favourite; everything else lies in [0, 3.75]
@@ -34,8 +34,8 @@ def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def hash_rule(vocab_size: int = 32, surprise: int = 16) -> Rule:
     """Text that repeats itself enough for lookup drafts, and still depends on every token before it.
 
-    The favourite of row p follows from t[p] and t[p // 8] (an old page); once in `surprise` rows, and in all
-    the lesser logits, it is a hash of the whole context.
+    The favourite of row p follows from a few bits of t[p] and of t[p // 8] (an old page). Once in `surprise`
+    rows, and all the lesser logits always, are a hash of the whole context.
     """
     columns = np.arange(1, vocab_size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
@@ -43,7 +43,7 @@ def hash_rule(vocab_size: int = 32, surprise: int = 16) -> Rule:
         rows = np.arange(first, len(ids))
         places = np.arange(1, len(ids) + 1, dtype=np.uint64) << np.uint64(32)
         digest = _mix(np.cumsum(_mix(places + ids.astype(np.uint64)), dtype=np.uint64)[rows])
-        local = _mix((ids[rows] * 4 + ids[rows // 8] % 4).astype(np.uint64))
+        local = _mix((ids[rows] % 8 * 2 + ids[rows // 8] % 2).astype(np.uint64))
         is_surprise = digest % np.uint64(surprise) == 0
         favourite = np.where(is_surprise, digest >> np.uint64(32), local) % np.uint64(vocab_size)
         out = (_mix(digest[:, None] + columns) >> np.uint64(60)).astype(np.float32) / 4
@@ -101,7 +101,7 @@ class StubModel:
             ids = read_ids(layer, rows.block_tables[i], context, rows.page_size)
             parts.append(self.rule(ids, context - (rows.starts[i + 1] - rows.starts[i])))
         hidden = torch.from_numpy(np.concatenate(parts))
-        return hidden, torch.cat([hidden + l for l in features], dim=1) if features else None
+        return hidden, torch.cat([hidden + layer for layer in features], dim=1) if features else None
 
     def logits(self, hidden: Tensor) -> Tensor:
         return hidden.clone()

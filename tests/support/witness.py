@@ -68,7 +68,9 @@ class Recording:
             check(list(ask.tokens) == story.tokens, "asked about other tokens than were committed")
             check(story.computed == len(story.tokens) - 1, "asked before the prompt was done")
         draft = self.inner.propose(asks)
-        check(len(draft.tokens) == len(asks.asks), "one list per ask")
+        check(len(draft.tokens) == len(asks.asks), "not one list per ask")
+        for ask, tokens in zip(asks.asks, draft.tokens, strict=True):
+            check(len(tokens) <= ask.num_tokens, f"asked for {ask.num_tokens}, answered with {len(tokens)}")
         self.num_proposed += sum(draft.lengths)
         return draft
 
@@ -139,11 +141,7 @@ class Cached:
         assert commits.features is not None
         for commit in commits.commits:
             rows = commits.features[commit.row : commit.row + commit.end - commit.start]
-            if commit.start != self._end(commit.seq_id):  # starts (again): what waits is out of date
-                self._queues.pop(commit.seq_id, None)
-                self._synced[commit.seq_id] = commit.start
-                self.num_rows_shared += commit.start
-            self._queues.setdefault(commit.seq_id, []).append((commit, rows))
+            self._queue(commit).append((commit, rows))
             if not self._is_lazy:
                 self._flush(commit.seq_id)
         self.inner.observe(commits)
@@ -164,9 +162,17 @@ class Cached:
             self._synced.pop(seq_id, None)
         self.inner.forget(seq_ids)
 
-    def _end(self, seq_id: int) -> int:
-        queue = self._queues.get(seq_id)
-        return queue[-1][0].end if queue else self._synced.get(seq_id, -1)
+    def _queue(self, commit: Commit) -> list[tuple[Commit, torch.Tensor]]:
+        """What waits before this commit. It may go back (told again, or recomputed) or jump (prefix hit)."""
+        seq_id = commit.seq_id
+        queue = [entry for entry in self._queues.get(seq_id, []) if entry[0].end <= commit.start]
+        synced = self._synced.get(seq_id, 0)
+        if (queue[-1][0].end if queue else synced) < commit.start:
+            queue, synced = [], commit.start
+            self.num_rows_shared += commit.start
+        self._synced[seq_id] = min(synced, commit.start)
+        self._queues[seq_id] = queue
+        return queue
 
     def _layer(self) -> LayerCache:
         assert self._cache is not None, "bind() first"

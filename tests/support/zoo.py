@@ -1,0 +1,40 @@
+"""One of each: the drafters every exactness test goes through, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from specserve.draft.base import Drafter
+from specserve.draft.ngram import NgramDrafter, Options
+from tests.support import drafters
+from tests.support.engine import EOS
+from tests.support.stub import StubModel
+from tests.support.witness import Cached
+
+
+@dataclass(frozen=True)
+class Habitat:
+    """What a drafter may be built from; `texts` are the whole texts plain decoding gives."""
+
+    model: StubModel
+    texts: Sequence[Sequence[int]]
+    page_size: int
+    k: int
+
+
+ZOO: dict[str, Callable[[Habitat], Drafter]] = {
+    "ngram": lambda h: NgramDrafter(Options(1, 3)),
+    "ngram-earliest": lambda h: NgramDrafter(Options(2, 4, "earliest")),
+    "random": lambda h: drafters.random_guesses(h.model.vocab_size),
+    "always-wrong": lambda h: drafters.always_wrong(h.texts, h.model.vocab_size),
+    "always-right": lambda h: drafters.always_right(h.texts),
+    "self": lambda h: drafters.self_draft(h.model),
+    "out-of-vocabulary": lambda h: drafters.out_of_vocabulary(h.model),
+    "end-inside": lambda h: drafters.end_token_inside(h.model, EOS),
+    "short-lists": lambda h: drafters.short_lists(drafters.self_draft(h.model)),
+    "cached": lambda h: Cached(drafters.self_draft(h.model), h.model, h.page_size, h.k),
+    "cached-lazy": lambda h: Cached(
+        drafters.short_lists(drafters.self_draft(h.model)), h.model, h.page_size, h.k, is_lazy=True
+    ),
+}
