@@ -73,6 +73,10 @@ class Engine:
         """Raise `InvalidRequest` when the request can never be served. Any thread."""
         self._admission.check(request)
 
+    def has_room_for(self, request: Request) -> bool:
+        """False while the waiting queue is too full to `add` it."""
+        return len(self.scheduler.waiting) + request.params.n <= self.scheduler.config.max_waiting
+
     def add(self, request: Request) -> None:
         """Queue a request. Raises `InvalidRequest`, or `Overloaded` when too many wait."""
         seqs = self._admission.admit(request)
@@ -86,7 +90,7 @@ class Engine:
             seq.finish_reason = "abort"
             seq.last_token = seq.last_token or monotonic()
             self.scheduler.remove(seq)
-        self.drafter.forget([seq.seq_id for seq in seqs])
+        self._forget(seqs)
         return [seq.finished_stats() for seq in seqs]
 
     def snapshot(self) -> StepStats:
@@ -102,9 +106,11 @@ class Engine:
     def step(self) -> StepOutputs:
         """Run every scheduled sequence once: 1 known token + k guesses, or a prompt chunk, are rows."""
         began = perf_counter()
-        plan = self._plan = self.scheduler.plan()
+        self._plan = None
+        plan = self.scheduler.plan()
         if not plan.items:
             return StepOutputs([], self.snapshot())
+        self._plan = plan
         stats = StepStats()
         self._mark_scheduled(plan)
         batch = build_batch(plan, self.scheduler.config.page_size, self._vocab_size, self.runner.device)
@@ -122,7 +128,7 @@ class Engine:
 
         self.drafter.observe(CommitBatch(commits, rows.features))
         done = self.scheduler.settle(plan, self.drafter.synced)
-        self.drafter.forget([seq.seq_id for seq in done])
+        self._forget(done)
         asking, asks = self._asks(plan)
         if asking:
             _attach(asking, asks, self.drafter.propose(asks))
@@ -137,10 +143,12 @@ class Engine:
     def fail(self, error: BaseException) -> list[Output]:
         """After an exception in `step`: end every request that took part with reason "error".
 
-        Without a plan (planning itself failed) that is every request that runs.
+        Without a plan (planning itself failed) nobody can tell whose fault it was: all end, or the next
+        step would fail again.
         """
         plan, self._plan = self._plan, None
-        seqs = [item.seq for item in plan.items] if plan is not None else list(self.scheduler.running)
+        everyone = self.scheduler.running + self.scheduler.waiting
+        seqs = [item.seq for item in plan.items] if plan is not None else everyone
         outputs = []
         for request_id in dict.fromkeys(seq.request.request_id for seq in seqs):
             outputs += self._fail_request(request_id)
@@ -171,7 +179,9 @@ class Engine:
                 limit = 0 if seq.is_finished else self._draft_length.limit(seq, base, num_free_slots)
                 if limit:
                     seqs.append(seq)
-                    asks.append(Ask(seq.seq_id, seq.tokens, limit, seq.temperature, seq.seed))
+                    asks.append(
+                        Ask(seq.seq_id, seq.tokens, limit, seq.temperature, seq.seed, seq.table.pages)
+                    )
         return seqs, AskBatch(asks)
 
     def _close_step(self, done: list[Sequence], stats: StepStats) -> None:
@@ -194,8 +204,16 @@ class Engine:
                 self.scheduler.remove(seq)
             seq.finish_reason, seq.stop_reason = "error", None
             outputs.append(take_output(seq))
-        self.drafter.forget([seq.seq_id for seq in seqs])
+        self._forget(seqs)
         return outputs
+
+    def _forget(self, seqs: list[Sequence]) -> None:
+        """Tell the drafter once about each sequence, however often and in whatever way it ended."""
+        ending = [seq for seq in seqs if not seq.is_forgotten]
+        for seq in ending:
+            seq.is_forgotten = True
+        if ending:
+            self.drafter.forget([seq.seq_id for seq in ending])
 
 
 def _row_groups(plan: Plan) -> list[RowGroup]:

@@ -44,6 +44,7 @@ class Sequence:
     draft: list[int] = field(default_factory=list)
     is_running: bool = False
     is_prompt_done: bool = False
+    is_forgotten: bool = False  # by the drafter
     finish_reason: str | None = None
     stop_reason: int | str | None = None
 
