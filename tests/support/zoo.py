@@ -24,8 +24,8 @@ class Habitat:
 
 
 ZOO: dict[str, Callable[[Habitat], Drafter]] = {
-    "ngram": lambda h: NgramDrafter(Options(1, 3)),
-    "ngram-earliest": lambda h: NgramDrafter(Options(2, 4, "earliest")),
+    "ngram": lambda _: NgramDrafter(Options(1, 3)),
+    "ngram-earliest": lambda _: NgramDrafter(Options(2, 4, "earliest")),
     "random": lambda h: drafters.random_guesses(h.model.vocab_size),
     "always-wrong": lambda h: drafters.always_wrong(h.texts, h.model.vocab_size),
     "always-right": lambda h: drafters.always_right(h.texts),
