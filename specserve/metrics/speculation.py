@@ -1,0 +1,90 @@
+"""Drafts and what became of them, and where a step's time goes.
+
+drafted = accepted + rejected + discarded. Accepted drafts are those kept; discarded ones were accepted by
+the rule and cut off afterwards. Trimmed drafts were never verified and are in none of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from specserve.metrics.series import Kind, Metric, Values, one
+from specserve.types import StepStats
+
+C = Kind.COUNTER
+
+
+def _by_position(stats: StepStats) -> Iterable[tuple[Values, float]]:
+    longest = max((draft.accepted for draft in stats.drafts), default=0)
+    return [((str(i),), sum(draft.accepted > i for draft in stats.drafts)) for i in range(longest)]
+
+
+SPECULATION = (
+    Metric(
+        "vllm:spec_decode_num_drafts",
+        C,
+        "Verifications: one per sequence and step with drafts.",
+        one(lambda s: len(s.drafts)),
+        is_speculation=True,
+    ),
+    Metric(
+        "vllm:spec_decode_num_draft_tokens",
+        C,
+        "Drafts verified = accepted + rejected + discarded.",
+        one(lambda s: sum(draft.drafted for draft in s.drafts)),
+        is_speculation=True,
+    ),
+    Metric(
+        "vllm:spec_decode_num_accepted_tokens",
+        C,
+        "Drafts accepted and kept.",
+        one(lambda s: sum(draft.accepted for draft in s.drafts)),
+        is_speculation=True,
+    ),
+    Metric(
+        "vllm:spec_decode_num_accepted_tokens_per_pos",
+        C,
+        "Drafts accepted and kept, by position in the draft (from 0).",
+        _by_position,
+        labels=("position",),
+        initial={},  # one for each of the k positions
+        is_speculation=True,
+    ),
+    Metric(
+        "specserve:spec_decode_num_discarded_tokens",
+        C,
+        "Drafts the rule accepted, then cut off by an end token, a stop string or a cap.",
+        one(lambda s: sum(draft.discarded for draft in s.drafts)),
+        is_speculation=True,
+    ),
+    Metric(
+        "specserve:spec_decode_num_trimmed_tokens",
+        C,
+        "Drafts cut by the step's budget or the context before anyone verified them.",
+        one(lambda s: s.num_trimmed_draft_tokens),
+        is_speculation=True,
+    ),
+)
+
+TIME = (
+    Metric("specserve:step_seconds", C, "Time spent in engine steps.", one(lambda s: s.step_seconds)),
+    Metric(
+        "specserve:forward_seconds", C, "Of it, in the target's forward.", one(lambda s: s.forward_seconds)
+    ),
+    Metric("specserve:draft_seconds", C, "Of it, in the drafter.", one(lambda s: s.draft_seconds)),
+    Metric(
+        "specserve:verify_seconds", C, "Of it, in sampling and verifying.", one(lambda s: s.verify_seconds)
+    ),
+    Metric(
+        "specserve:decode_steps",
+        C,
+        "Steps in which a sequence emitted, summed over sequences, the prompt's own excluded.",
+        one(lambda s: s.num_emitting),
+    ),
+    Metric(
+        "specserve:decode_tokens",
+        C,
+        "Tokens emitted in those; divided by decode_steps, the tokens per step.",
+        one(lambda s: s.num_emitted),
+    ),
+)
