@@ -28,6 +28,13 @@ class Vocabulary:
     extra_eos_token_ids: frozenset[int] = frozenset()
 
 
+def truncate_prompt(prompt: list[int], limit: int | None, max_model_len: int) -> list[int]:
+    """The last `limit` tokens; -1 means as many as the context holds beside one output token."""
+    if limit is None:
+        return prompt
+    return prompt[-(max_model_len - 1 if limit == -1 else limit) :]
+
+
 class Admission:
     """Stateless but for the arrival number, which only unseeded requests' seeds depend on.
 
@@ -196,9 +203,10 @@ class Admission:
             return []
         found: list[list[int]] = []
         for word in params.bad_words:
-            bare = self._tokenizer.encode(word.lstrip(), add_special_tokens=False)
-            spaced = self._tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+            text = word.lstrip() or word  # a word may be nothing but spaces
+            bare = self._tokenizer.encode(text, add_special_tokens=False)
+            spaced = self._tokenizer.encode(" " + text, add_special_tokens=False)
             found.append(bare)
-            if spaced and spaced[0] != bare[0] and len(spaced) == len(bare):
+            if bare and len(spaced) == len(bare) and spaced[0] != bare[0]:
                 found.append(spaced)
-        return found
+        return [ids for ids in found if ids]
