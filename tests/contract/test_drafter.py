@@ -21,8 +21,6 @@ from specserve.types import (
     CommitBatch,
     Draft,
     DraftStats,
-    RowRng,
-    SamplingRows,
     Verdict,
 )
 from tests.contract.drafter import CHECKS, Build, check_answers, check_forgetting, check_observing_twice

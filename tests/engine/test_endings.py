@@ -87,9 +87,14 @@ class BrokenTarget(StubModel):
 
 
 def failed(engine: Engine, pattern: str) -> Run:
-    with pytest.raises(RuntimeError, match=pattern) as caught:
+    """Step until it breaks, and what comes out of that."""
+
+    def step_on() -> None:
         for _ in range(100):
             engine.step()
+
+    with pytest.raises(RuntimeError, match=pattern) as caught:
+        step_on()
     found = Run()
     for output in engine.fail(caught.value):
         found.results.setdefault((output.request_id, output.index), Result()).add(output)
