@@ -56,9 +56,7 @@ def render(
             "continue_final_message and add_generation_prompt exclude each other; set one of them to false.",
             "continue_final_message",
         )
-    chat = [_plain_message(message) for message in messages]
-    if not chat:
-        raise InvalidRequest("messages must not be empty.", "messages")
+    chat = _plain_chat(messages)
     final = _mark_final(chat) if continue_final_message else ""
     variables = {
         "tools": None,
@@ -70,6 +68,12 @@ def render(
     }
     text = _run(source, variables)
     return _cut_after(text, final) if continue_final_message else text
+
+
+def _plain_chat(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    if not messages:
+        raise InvalidRequest("messages must not be empty.", "messages")
+    return [_plain_message(message) for message in messages]
 
 
 def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
