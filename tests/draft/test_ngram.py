@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specserve.draft.ngram import NgramDrafter, Options, build, find
@@ -76,11 +76,13 @@ def test_defaults_are_five_and_five() -> None:
     assert (Options().prompt_lookup_min, Options().prompt_lookup_max) == (5, 5)
 
 
+fixed = settings(derandomize=True, deadline=None, database=None)
 bounds = st.tuples(st.integers(1, 5), st.integers(0, 4)).map(lambda pair: (pair[0], sum(pair)))
 rules = st.sampled_from(["recent", "earliest"])
 histories = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
 
+@fixed
 @given(histories, bounds, rules, st.integers(1, 8))
 def test_the_index_equals_the_definition_token_by_token(
     tokens: list[int], bounds: tuple[int, int], rule: str, k: int
@@ -91,6 +93,7 @@ def test_the_index_equals_the_definition_token_by_token(
         assert guess(drafter, tokens[:length], k) == find(tokens[:length], options, k)
 
 
+@fixed
 @given(histories, st.lists(st.integers(1, 40), min_size=1, max_size=8), bounds, rules)
 def test_the_index_equals_the_definition_over_any_growth_and_shrinking(
     tokens: list[int], lengths: list[int], bounds: tuple[int, int], rule: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import tokenizers
 import torch
@@ -239,7 +239,7 @@ def plain(model: StubModel, requests: Iterable[Request], **options: object) -> R
     together = Run()
     for one in requests:
         engine = make_engine(model, None, caching=False, budget=4096, **options)  # type: ignore[arg-type]
-        together.results |= run(engine, [one]).results
+        together.results |= run(engine, [replace(one, priority=0)]).results
     return together
 
 
