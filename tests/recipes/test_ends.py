@@ -62,7 +62,8 @@ def test_recipe_03_ids_and_logprobs_cut_with_the_text(include: bool) -> None:
     assert stats is not None
     assert stats.num_generation_tokens == len(result.token_ids) == 10
     assert all(
-        list(entry)[0] == token for entry, token in zip(result.logprobs or [], result.token_ids, strict=True)
+        next(iter(entry)) == token
+        for entry, token in zip(result.logprobs or [], result.token_ids, strict=True)
     )
     assert any(draft.discarded for draft in found.drafts), "the stop fell inside a block"
 
