@@ -67,16 +67,12 @@ def test_recipe_22_preemption_in_mid_speculation() -> None:
 
 
 def test_recipe_23_rates_are_rates() -> None:
-    """accepted + rejected + discarded = verified, verified + trimmed = proposed; requests sum to the server."""
+    """Verified = accepted + rejected + discarded, proposed = verified + trimmed; requests add up to the server."""
     drafter = Recording(short_lists(self_draft(MODEL), seed=2), 4, MODEL)
     engine = make_engine(MODEL, drafter, k=6, num_pages=14, max_model_len=40, budget=16, detailed=True)
     metrics = PrometheusMetrics("stub", num_spec_tokens=6, max_model_len=40)
-    requests = [
-        request(
-            f"r{n}", [n, 1, 2, 3], sampled(20, seed=n, stop_token_ids=[n, n + 9]) if n % 3 else greedy(20)
-        )
-        for n in range(12)
-    ]
+    kinds = [sampled(20, seed=n, stop_token_ids=[n, n + 9]) if n % 3 else greedy(20) for n in range(12)]
+    requests = [request(f"r{n}", [n, 1, 2, 3], params) for n, params in enumerate(kinds)]
     found = run(engine, requests)
     for stats in found.steps:
         metrics.record(stats)
