@@ -1,0 +1,169 @@
+"""From the bytes of a body to requests for the engine: parse, template, tokenise, check.
+
+This is the slow part of taking a request; it runs in a thread pool, off the event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from specserve.errors import InvalidRequest
+from specserve.server.params import asked_tokens, sampling_params
+from specserve.server.schema import (
+    ChatBody,
+    CompletionBody,
+    TokenizeBody,
+    check_stream_options,
+    parse,
+)
+from specserve.server.served import Served
+from specserve.text.chat import render
+from specserve.types import Request, SamplingParams
+
+_PREFIXES = {CompletionBody: "cmpl-", ChatBody: "chatcmpl-"}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a request came from. `arrival` is in seconds of `time.monotonic`, `tenant` stands for the key."""
+
+    request_id: str
+    tenant: str
+    arrival: float
+    is_named: bool = False  # the client chose the id
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """`text` is what was sent, or rendered, unless it was cut or came as ids."""
+
+    ids: list[int]
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One HTTP request, ready for the engine: a request per prompt, each with `params.n` choices."""
+
+    reply_id: str
+    created: int  # Unix time
+    model: str
+    body: CompletionBody | ChatBody
+    params: SamplingParams
+    prompts: list[Prompt]
+    requests: list[Request]
+
+    @property
+    def is_stream(self) -> bool:
+        return bool(self.body.stream)
+
+    @property
+    def is_single(self) -> bool:
+        """One prompt, one choice: what per-request figures are given for."""
+        return len(self.requests) == self.params.n == 1
+
+
+class Jobs:
+    """Makes jobs. `check` is the engine's; `max_sequences` is what fits into its queue at all."""
+
+    def __init__(self, served: Served, check: Callable[[Request], None], max_sequences: int) -> None:
+        self._served = served
+        self._check = check
+        self._max_sequences = max_sequences
+        self._serial = count()  # keeps the ids apart that clients choose
+
+    def make(self, kind: type[CompletionBody] | type[ChatBody], raw: bytes, origin: Origin) -> Job:
+        """Raises `UserError` and `ApiError`, naming the field."""
+        body = parse(kind, raw)
+        model = self._served.name_for(body.model)
+        check_stream_options(body)
+        params = sampling_params(body, self._served.default_sampling)
+        prompts = [self._fit(prompt, body, params) for prompt in self._prompts(body)]
+        if len(prompts) * params.n > self._max_sequences:
+            raise InvalidRequest(
+                f"{len(prompts)} prompts with n={params.n} are more sequences than the queue holds, "
+                f"{self._max_sequences}. Send them in several requests.",
+                "n",
+            )
+        public_id = body.request_id if body.request_id and not origin.is_named else origin.request_id
+        job = Job(
+            _PREFIXES[kind] + public_id,
+            int(time.time()),
+            model,
+            body,
+            params,
+            prompts,
+            [self._request(prompt.ids, body, params, public_id, origin) for prompt in prompts],
+        )
+        for request in job.requests:
+            self._check(request)
+        return job
+
+    def tokenize(self, body: TokenizeBody) -> list[int]:
+        if (body.prompt is None) == (body.messages is None):
+            raise InvalidRequest("Give either prompt or messages.", "prompt")
+        if body.prompt is not None:
+            return self._served.tokenizer.encode(body.prompt, body.add_special_tokens is not False)
+        return self._render(body, {}).ids
+
+    # --- prompts ------------------------------------------------------------------------------
+
+    def _prompts(self, body: CompletionBody | ChatBody) -> list[Prompt]:
+        if isinstance(body, ChatBody):
+            variables = {"documents": body.documents, "reasoning_effort": body.reasoning_effort}
+            return [self._render(body, {k: v for k, v in variables.items() if v is not None})]
+        encode, is_special = self._served.tokenizer.encode, body.add_special_tokens is not False
+        return [
+            Prompt(encode(prompt, is_special), prompt) if isinstance(prompt, str) else Prompt(prompt)
+            for prompt in body.prompt
+        ]
+
+    def _render(self, body: ChatBody | TokenizeBody, variables: Mapping[str, Any]) -> Prompt:
+        """A chat as its template writes it; the template adds the special tokens, the tokenizer none."""
+        if body.chat_template is not None and not self._served.trusts_request_templates:
+            raise InvalidRequest(
+                "chat_template in a request needs the server's --trust-request-chat-template.",
+                "chat_template",
+            )
+        text = render(
+            self._served.tokenizer,
+            body.messages or [],
+            add_generation_prompt=body.add_generation_prompt is not False,
+            continue_final_message=bool(body.continue_final_message),
+            chat_template=body.chat_template or self._served.chat_template,
+            template_kwargs={**variables, **(body.chat_template_kwargs or {})},
+        )
+        return Prompt(self._served.tokenizer.encode(text, bool(body.add_special_tokens)), text)
+
+    def _fit(self, prompt: Prompt, body: CompletionBody | ChatBody, params: SamplingParams) -> Prompt:
+        """The prompt, cut if the request says so. Raises when prompt and reply exceed the context."""
+        limit, asked = self._served.max_model_len, asked_tokens(body)
+        if (keep := params.truncate_prompt_tokens) is not None:
+            keep = max(1, limit - (asked or 1)) if keep == -1 else keep
+            if keep < len(prompt.ids):
+                is_left = body.truncation_side != "right"
+                prompt = Prompt(prompt.ids[-keep:] if is_left else prompt.ids[:keep])
+        if len(prompt.ids) + (asked or 1) > limit:
+            wanted = f"{asked} requested completion tokens" if asked else "at least one completion token"
+            raise InvalidRequest(
+                f"This model's maximum context length is {limit} tokens; {len(prompt.ids)} prompt tokens "
+                f"and {wanted} do not fit. Shorten the prompt or lower max_tokens.",
+                "messages" if isinstance(body, ChatBody) else "prompt",
+            )
+        return prompt
+
+    def _request(
+        self,
+        ids: list[int],
+        body: CompletionBody | ChatBody,
+        params: SamplingParams,
+        public_id: str,
+        origin: Origin,
+    ) -> Request:
+        tenant = origin.tenant + (f"\0{body.cache_salt}" if body.cache_salt else "")
+        request_id = f"{public_id}-{next(self._serial)}"
+        return Request(request_id, ids, params, origin.arrival, body.priority or 0, tenant)

@@ -1,0 +1,118 @@
+"""From the first signal of life to the last: serve, announce readiness, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from fastapi import FastAPI
+
+from specserve.errors import ConfigError
+from specserve.server.bridge import Bridge
+
+logger = logging.getLogger(__name__)
+
+SLACK = 5.0  # seconds an aborted reply has to reach its client
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How uvicorn serves. `shutdown_timeout` is how long running requests may go on, in seconds."""
+
+    shutdown_timeout: float = 0.0
+    log_level: str = "info"
+    has_access_log: bool = True
+    ssl_keyfile: str | None = None
+    ssl_certfile: str | None = None
+
+
+class Lifecycle:
+    """One run of the server. `stop` begins its end and may be called from a signal handler of the loop."""
+
+    def __init__(self, app: FastAPI, bridge: Bridge, transport: Transport) -> None:
+        self._bridge = bridge
+        self._timeout = transport.shutdown_timeout
+        self._stopping = asyncio.Event()
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                lifespan="off",
+                log_config=None,
+                log_level=transport.log_level,
+                access_log=transport.has_access_log,
+                ssl_keyfile=transport.ssl_keyfile,
+                ssl_certfile=transport.ssl_certfile,
+                timeout_graceful_shutdown=int(self._timeout + SLACK) + 1,
+            )
+        )
+
+    async def run(self, sock: socket.socket) -> bool:
+        """Serve on a bound socket until `stop`. False when the model could not be warmed up."""
+        self._bridge.start()
+        serving = asyncio.create_task(self._server.serve(sockets=[sock]))
+        is_ready = asyncio.create_task(self._announce())
+        await self._stopping.wait()
+        logger.info("Shutting down: no new requests, running ones have %g seconds.", self._timeout)
+        self._bridge.refuse("The server is shutting down.")
+        self._server.should_exit = True  # closes the listening socket and idle connections
+        if not await self._bridge.drain(self._timeout):
+            logger.warning("Aborted what was still running.")
+        await serving
+        self._bridge.stop()
+        return await is_ready
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def stop_on_signals(self) -> None:
+        """SIGINT and SIGTERM drain; a second one ends the process at once."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: int) -> None:
+        if self._stopping.is_set():
+            os._exit(128 + number)
+        self.stop()
+
+    async def _announce(self) -> bool:
+        is_ready = await self._bridge.ready()
+        if is_ready:
+            logger.info("Application startup complete.")  # the words that scripts wait for
+        elif not self._stopping.is_set():
+            logger.critical("The model could not be warmed up.")
+            self.stop()
+        return is_ready
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: they would end the process by the signal, not by success."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bind(host: str | None, port: int) -> socket.socket:
+    """A bound socket that does not listen yet, so that a taken port is noticed before a model is loaded.
+
+    Host None is every IPv4 address. Raises `ConfigError`.
+    """
+    family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
+    # The protocol is named because asyncio switches off Nagle's delay (40 ms) only where it sees it.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host or "", port))
+    except OSError as error:
+        sock.close()
+        where = f"{host or '0.0.0.0'}:{port}"
+        message = f"Cannot listen on {where}: {error.strerror}. Choose another --port."
+        raise ConfigError(message, "port") from error
+    return sock

@@ -1,0 +1,151 @@
+"""One reply, whole or as a stream of chunks, from a job's outputs.
+
+Pure: no I/O and no clock, so every shape can be tested with lists. Chunks are built by hand around one
+`dumps` of the choice; a validated model per chunk would cost more than the tokens in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from specserve.server import figures
+from specserve.server.choices import Choice, Form, completion, delta, message
+from specserve.server.jobs import Job
+from specserve.server.schema import ChatBody
+from specserve.server.served import Served
+from specserve.types import Output
+
+# ASCII only: some clients split lines at U+0085 and U+2028 too, which JSON leaves as they are.
+dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+
+DONE = "data: [DONE]\n\n"
+
+
+class Reply:
+    """State of one reply. Either `whole`, or `start`, then `chunks` until `is_done`, then `end`."""
+
+    def __init__(self, job: Job, served: Served) -> None:
+        body, options = job.body, job.body.stream_options
+        self._job = job
+        self._served = served
+        self._is_chat = isinstance(body, ChatBody)
+        self._form = Form.of(job, served)
+        self._choices = {
+            (request.request_id, index): Choice(at * job.params.n + index, job.prompts[at], self._form)
+            for at, request in enumerate(job.requests)
+            for index in range(job.params.n)
+        }
+        self._interval = max(body.stream_interval or 1, served.stream_interval)
+        self._is_usage_continuous = served.forces_usage or bool(options and options.continuous_usage_stats)
+        self._has_usage = served.forces_usage or bool(options and options.include_usage)
+        self._has_timings = job.is_single and bool(body.timings or body.timings_per_token)
+        self._num_prompt = sum(len(request.prompt_token_ids) for request in job.requests)
+        self._num_completion = 0
+        self._num_cached = 0
+        self._num_open = len(self._choices)
+        self._last: Output | None = None
+        kind = _object(self._is_chat, job.is_stream)
+        self._head = {"id": job.reply_id, "object": kind, "created": job.created, "model": job.model}
+        self._prefix = f"data: {dumps(self._head)[:-1]},"
+
+    @property
+    def is_done(self) -> bool:
+        """Every choice has ended."""
+        return not self._num_open
+
+    # --- whole --------------------------------------------------------------------------------
+
+    def whole(self, outputs: Sequence[Output]) -> dict[str, Any]:
+        """The body, from all outputs."""
+        for output in outputs:
+            self._count(output).hold(output)
+        build = message if self._is_chat else completion
+        choices = list(self._choices.values())
+        shown = [build(choice, choice.take(), self._form) for choice in choices]
+        prompt = self._form.prompt_fields(choices[0]) if self._is_chat else {}
+        body = {**self._head, "choices": shown, "usage": self._usage, **prompt}
+        return body | self._metrics(outputs[-1]) | self._timings(outputs[-1])
+
+    # --- stream -------------------------------------------------------------------------------
+
+    def start(self) -> bytes:
+        """A chat begins with a chunk that names the role."""
+        if not self._is_chat:
+            return b""
+        role = {"role": self._form.role, "content": ""}
+        chunks = []
+        for choice in self._choices.values():
+            first = {"index": choice.index, "delta": role, "logprobs": None, "finish_reason": None}
+            more = self._form.prompt_fields(choice) if choice.index == 0 else {}
+            chunks.append(self._chunk([first], more))
+        return "".join(chunks).encode()
+
+    def chunks(self, outputs: Sequence[Output]) -> bytes:
+        """One chunk per choice that has something to show."""
+        build = delta if self._is_chat else completion
+        frames = []
+        for output in outputs:
+            choice = self._count(output)
+            choice.hold(output)
+            if choice.is_due(self._interval):
+                shown = build(choice, choice.take(), self._form)
+                more = self._timings(output) if output.finish_reason is not None else {}
+                frames.append(self._chunk([shown], more))
+        self._last = outputs[-1]
+        return "".join(frames).encode()
+
+    def end(self) -> bytes:
+        """The usage, if it was asked for, and the mark of the end."""
+        if not self._has_usage:
+            return DONE.encode()
+        more = {"usage": self._usage, **self._metrics(self._last)}
+        return (self._chunk([], more) + DONE).encode()
+
+    @staticmethod
+    def error(body: dict[str, Any]) -> bytes:
+        """The end of a stream that went wrong; its status has been sent long ago."""
+        return f"data: {dumps(body)}\n\n{DONE}".encode()
+
+    def _chunk(self, choices: list[dict[str, Any]], more: dict[str, Any]) -> str:
+        if choices and self._has_usage:
+            more = {**more, "usage": self._usage if self._is_usage_continuous else None}
+        tail = f",{dumps(more)[1:]}" if more else "}"
+        return f'{self._prefix}"choices":{dumps(choices)}{tail}\n\n'
+
+    # --- both ---------------------------------------------------------------------------------
+
+    def _count(self, output: Output) -> Choice:
+        """Add an output to the figures; return its choice."""
+        choice = self._choices[output.request_id, output.index]
+        if output.prompt_logprobs is not None:  # the first choice's alone: all have one prompt
+            for sibling in range(self._job.params.n):
+                self._choices[output.request_id, sibling].prompt_logprobs = output.prompt_logprobs
+        self._num_completion += len(output.token_ids)
+        if output.index == 0 and output.finish_reason is not None:
+            self._num_cached += output.num_cached_tokens
+        if output.finish_reason is not None:
+            self._num_open -= 1
+        return choice
+
+    @property
+    def _usage(self) -> dict[str, Any]:
+        return figures.usage(self._num_prompt, self._num_completion, self._num_cached)
+
+    def _metrics(self, last: Output | None) -> dict[str, Any]:
+        if not self._served.reports_speculation or last is None:
+            return {}
+        spec = last.spec_decode_metrics if self._job.is_single else None
+        return {"metrics": {"speculative_decoding": figures.speculation(spec)} if spec is not None else None}
+
+    def _timings(self, last: Output) -> dict[str, Any]:
+        if not self._has_timings or last.stats is None:
+            return {}
+        return {"timings": figures.timings(last.stats, last.spec_decode_metrics)}
+
+
+def _object(is_chat: bool, is_stream: bool) -> str:
+    if not is_chat:
+        return "text_completion"
+    return "chat.completion.chunk" if is_stream else "chat.completion"

@@ -1,0 +1,112 @@
+"""A real server on a free port of this machine, in a thread of the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any
+
+import httpx
+from prometheus_client import CollectorRegistry
+
+from specserve.server.app import create_app
+from specserve.server.bridge import Bridge
+from specserve.server.jobs import Jobs
+from specserve.server.lifecycle import Lifecycle, Transport, bind
+from specserve.server.served import Served
+from specserve.types import StepStats
+from tests.support.fake_engine import FakeEngine
+
+MODEL = "fake"
+
+
+@dataclass
+class Running:
+    """A server that runs. `call` runs a function on its event loop and waits for the result."""
+
+    url: str
+    engine: FakeEngine
+    bridge: Bridge
+    stats: list[StepStats]
+    client: httpx.Client
+    loop: asyncio.AbstractEventLoop
+    lifecycle: Lifecycle
+    thread: Thread
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        done: Future[Any] = Future()
+        self.loop.call_soon_threadsafe(lambda: done.set_result(function()))
+        return done.result(10)
+
+    def post(self, path: str, **body: Any) -> httpx.Response:
+        return self.client.post(path, json=body)
+
+    def complete(self, **body: Any) -> dict[str, Any]:
+        reply = self.post("/v1/completions", **{"prompt": "x", "max_tokens": 100, **body})
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    def chat(self, **body: Any) -> dict[str, Any]:
+        messages = [{"role": "user", "content": "hi"}]
+        reply = self.post("/v1/chat/completions", **{"messages": messages, **body})
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.lifecycle.stop)
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+
+def make_served(engine: FakeEngine, **options: Any) -> Served:
+    given = {"names": (MODEL,), "root": "/models/fake", "max_model_len": 200, **options}
+    return Served(tokenizer=engine.tokenizer, **given)
+
+
+@contextmanager
+def serving(
+    engine: FakeEngine | None = None,
+    *,
+    served: dict[str, Any] | None = None,
+    transport: Transport | None = None,
+    max_requests: int = 64,
+    api_keys: tuple[str, ...] = (),
+    wait: bool = True,
+    **options: Any,
+) -> Iterator[Running]:
+    """`options` go to `create_app`; unless `wait` is False the server is ready."""
+    engine = engine or FakeEngine()
+    stats: list[StepStats] = []
+    bridge = Bridge(engine, stats.append, max_requests=max_requests)
+    about = make_served(engine, **(served or {}))
+    jobs = Jobs(about, engine.check, engine.max_waiting)
+    options.setdefault("registry", CollectorRegistry())
+    app = create_app(about, bridge, jobs, api_keys=api_keys, **options)
+    sock = bind("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+    started: Future[tuple[asyncio.AbstractEventLoop, Lifecycle]] = Future()
+
+    async def main() -> None:
+        lifecycle = Lifecycle(app, bridge, transport or Transport())
+        started.set_result((asyncio.get_running_loop(), lifecycle))
+        await lifecycle.run(sock)
+
+    thread = Thread(target=lambda: asyncio.run(main()), name="server")
+    thread.start()
+    loop, lifecycle = started.result(10)
+    headers = {"Authorization": f"Bearer {api_keys[0]}"} if api_keys else {}
+    with httpx.Client(base_url=url, headers=headers, timeout=20) as client:
+        running = Running(url, engine, bridge, stats, client, loop, lifecycle, thread)
+        if wait:
+            assert asyncio.run_coroutine_threadsafe(bridge.ready(), loop).result(10)
+        try:
+            yield running
+        finally:
+            if engine.gate is not None:
+                engine.gate.release(10_000)
+            if thread.is_alive():
+                running.stop()
