@@ -248,13 +248,16 @@ def test_no_page_is_shared_past_the_drafters_own_rows() -> None:
     assert rows(desk.step()) == {"b": 8}
 
 
-def test_a_guess_is_never_hashed() -> None:
+def test_a_guesss_row_is_never_shared() -> None:
+    """The refused guess's row fills the page that the last token's row, not yet computed, belongs to."""
     desk = Desk()
-    a = desk.add("a", 3)
+    a = desk.add("a", 6, SamplingParams(temperature=0.0, max_tokens=2))
     desk.step(a=[7])
-    a.draft = [7, 7, 7, 7]
-    desk.step(a=[1])
-    assert desk.pages.match(a.table.root, [*a.tokens[:4], 7, 7, 7, 7, 0], 8)[0] == a.table.pages[:1]
+    a.draft = [8]
+    desk.step(a=[9])
+    assert (a.is_finished, len(a.tokens), a.computed) == (True, 8, 7)
+    desk.add("b", [*a.tokens, 1])
+    assert rows(desk.step()) == {"b": 5}
 
 
 # --- the n choices ----------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def test_recipe_22_preemption_in_mid_speculation() -> None:
 
 
 def test_recipe_23_rates_are_rates() -> None:
-    """Verified = accepted + rejected + discarded, proposed = verified + trimmed; requests add up to the server."""
+    """Verified = accepted + rejected + discarded; proposed = verified + trimmed; requests sum to totals."""
     drafter = Recording(short_lists(self_draft(MODEL), seed=2), 4, MODEL)
     engine = make_engine(MODEL, drafter, k=6, num_pages=14, max_model_len=40, budget=16, detailed=True)
     metrics = PrometheusMetrics("stub", num_spec_tokens=6, max_model_len=40)
