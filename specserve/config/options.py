@@ -1,0 +1,129 @@
+"""Options as data: each field of a configuration carries what it accepts and how it is explained.
+
+Flags (`flags`), the page docs/options.md (`table`) and the checks (`settle`) all come from these fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from specserve.config.kinds import Kind
+from specserve.errors import ConfigError, NotBuiltYet
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Config = TypeVar("Config", bound="DataclassInstance")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What one field accepts.
+
+    `low` and `high` are inclusive. `choices` are the values it takes, `announced` those it will take one
+    day. An option that is not built takes its default only. `short` is a second flag; `like` completes the
+    default in help texts when the real one is decided later.
+    """
+
+    kind: Kind
+    help: str
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    announced: tuple[str, ...] = ()
+    is_built: bool = True
+    short: str | None = None
+    positional: bool = False
+    like: str | None = None
+
+
+def option(
+    default: Any,
+    kind: Kind,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    announced: tuple[str, ...] = (),
+    is_built: bool = True,
+    short: str | None = None,
+    positional: bool = False,
+    like: str | None = None,
+    secret: bool = False,
+) -> Any:
+    """A dataclass field with its `Option`; a secret one is left out of the repr."""
+    described = Option(kind, help, low, high, choices, announced, is_built, short, positional, like)
+    return field(default=default, repr=not secret, metadata={"option": described})
+
+
+def options_of(config: type[DataclassInstance]) -> dict[str, Option]:
+    return {f.name: f.metadata["option"] for f in fields(config) if "option" in f.metadata}
+
+
+def settle(config: DataclassInstance) -> None:
+    """Convert and check every field of a frozen configuration, once, from its `__post_init__`.
+
+    Raises `ConfigError` naming key, value and what is allowed, or `NotBuiltYet` naming the option.
+    """
+    for f in fields(config):
+        if "option" in f.metadata:
+            value = accept(f.name, f.metadata["option"], getattr(config, f.name), f.default)
+            object.__setattr__(config, f.name, value)
+
+
+def from_mapping(config: type[Config], options: Mapping[str, Any]) -> Config:
+    """Build `config` from untyped options; an unknown key is an error that names the nearest known one."""
+    known = [f.name for f in fields(config) if "option" in f.metadata]
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"Unknown option {name!r}; {nearest(name, known)}", name)
+    return config(**options)
+
+
+def accept(name: str, option: Option, value: Any, default: Any) -> Any:
+    """The value as the option's kind has it; None stands for the default where that is None."""
+    if value is None or value == default:
+        return default
+    try:
+        value = option.kind.convert(value)
+    except ValueError:
+        raise _refusal(name, option, value) from None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        _check_bounds(name, option, value)
+    if value in option.announced:
+        raise NotBuiltYet(f"{name} {value!r}", name)
+    if option.choices + option.announced and value not in option.choices:
+        raise _refusal(name, option, value)
+    if not option.is_built and value != default:
+        raise NotBuiltYet(name, name)
+    return value
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """End of a message about an unknown name."""
+    names = list(known)
+    close = get_close_matches(name, names, 1, cutoff=0.0)
+    return f"the nearest known name is {close[0]!r}." if close else "there are none."
+
+
+def _check_bounds(name: str, option: Option, value: float) -> None:
+    if (option.low is not None and value < option.low) or (option.high is not None and value > option.high):
+        raise _refusal(name, option, value)
+
+
+def _refusal(name: str, option: Option, value: Any) -> ConfigError:
+    allowed = option.kind.name
+    if option.choices or option.announced:
+        allowed = f"one of {', '.join(option.choices + option.announced)}"
+    if option.low is not None:
+        allowed += f", at least {option.low:g}"
+    if option.high is not None:
+        allowed += f", at most {option.high:g}"
+    message = f"{name} must be {allowed}, got {value!r}."
+    if option.choices and isinstance(value, str):
+        message = message[:-1] + f"; {nearest(value, option.choices + option.announced)}"
+    return ConfigError(message, name)
