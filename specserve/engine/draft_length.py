@@ -21,11 +21,10 @@ class DraftLength:
         return max(0, min(asked, self._config.max_num_batched_tokens // num_running - 1))
 
     def limit(self, seq: Sequence, base: int, num_free_slots: int) -> int:
-        """`base` cut to what max_tokens, the context and the free pages still allow this sequence.
+        """`base` cut to what max_tokens (and so the context) and the free pages still allow this sequence.
 
         A step emits one token more than it keeps drafts.
         """
         left = seq.max_tokens - len(seq.output) - 1
-        room = self._config.max_model_len - len(seq.tokens) - 1
         slots = len(seq.table.pages) * self._config.page_size + num_free_slots - len(seq.tokens)
-        return max(0, min(base, left, room, slots))
+        return max(0, min(base, left, slots))

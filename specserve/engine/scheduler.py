@@ -106,6 +106,7 @@ class Scheduler:
                 plan.num_trimmed_draft_tokens += len(draft)
                 continue
             num_rows = self._num_rows(seq, seq.computed, len(draft), budget, is_alone)
+            num_rows = self._without_costly_drafts(seq, num_rows)
             num_drafts = max(0, num_rows - (len(seq.tokens) - seq.computed))
             plan.num_trimmed_draft_tokens += len(draft) - num_drafts
             if num_rows <= 0 or not self._reserve_or_preempt(seq, seq.computed + num_rows, plan, budget):
@@ -124,6 +125,12 @@ class Scheduler:
             num_rows = min(num_rows, budget.prompt)
         num_rows = min(num_rows, budget.rows, budget.inputs - budget.draft_slots)
         return min(num_rows, self.config.max_model_len - computed - 1)
+
+    def _without_costly_drafts(self, seq: Sequence, num_rows: int) -> int:
+        """Rows less those guesses for which someone would have to lose its pages."""
+        pages = len(seq.table.pages) + self.pages.num_free
+        room = pages * self.config.page_size - self._needs.lookahead - seq.computed
+        return min(num_rows, max(room, len(seq.tokens) - seq.computed))
 
     def _reserve_or_preempt(self, seq: Sequence, num_slots: int, plan: Plan, budget: _Budget) -> bool:
         """Reserve pages, taking them from whoever is last in line; False when that is `seq` itself."""
