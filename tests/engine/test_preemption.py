@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.desk import Desk, drafts, rows
+from tests.support.desk import Desk, rows
 
 
 def full_desk(**config: object) -> Desk:
@@ -59,13 +59,23 @@ def test_a_preempted_sequence_hits_its_own_pages_again() -> None:
     assert b.num_cached_tokens == 0, "cached tokens are those of the first admission"
 
 
+def test_nobody_loses_pages_for_a_guess() -> None:
+    desk = Desk(num_pages=4, max_model_len=16)
+    a, b = desk.add("a", 6), desk.add("b", 7)
+    desk.step()
+    a.draft, b.draft = [1, 2, 3, 4], [5]
+    plan = desk.step(a=[1, 9])
+    assert (rows(plan), plan.num_trimmed_draft_tokens) == ({"a": 2, "b": 1}, 4)
+    assert plan.num_preemptions == 0
+
+
 def test_a_victims_drafts_are_counted_as_trimmed() -> None:
     desk = full_desk()
     a, b = desk.scheduler.running
-    a.draft, b.draft = [1], [2, 3]
+    b.draft = [2, 3]
     plan = desk.step()
-    assert drafts(plan) == {"a": [1]}
-    assert (b.draft, plan.num_trimmed_draft_tokens) == ([], 2)
+    assert rows(plan) == {"a": 1}
+    assert (a.draft, b.draft, plan.num_trimmed_draft_tokens) == ([], [], 2)
 
 
 def test_the_one_in_need_may_be_the_victim_itself() -> None:
@@ -93,16 +103,19 @@ def test_the_highest_number_is_the_victim_even_before_others_in_line() -> None:
 
 
 def test_a_victim_planned_already_gives_back_rows_and_pages() -> None:
-    desk = Desk(policy="priority", num_pages=5, max_model_len=16, max_num_batched_tokens=9)
-    low = desk.add("low", 5, priority=5)
+    desk = Desk(policy="priority", num_pages=5, max_model_len=16, max_num_batched_tokens=8)
+    low = desk.add("low", 4, priority=5)
     desk.step()
-    high, middle = desk.add("high", 7, priority=1), desk.add("middle", 1, priority=2)
-    assert rows(desk.step()) == {"low": 1, "high": 7, "middle": 1}
-    low.draft, high.draft, middle.draft = [1], [1, 2, 3, 4, 5], [1, 2]
+    desk.add("high", 7, priority=1)
+    middle = desk.add("middle", 1, priority=2)
+    assert rows(desk.step()) == {"low": 1, "high": 7}
+    assert rows(desk.step()) == {"low": 1, "high": 1, "middle": 1}
+    assert desk.pages.num_free == 0
+    low.draft, middle.draft = [1], [1, 2, 3, 4, 5, 6, 7]
     plan = desk.step()
-    assert rows(plan) == {"high": 6, "middle": 3}, "low's two rows and two pages went to the others"
-    assert (plan.num_preemptions, plan.num_trimmed_draft_tokens) == (1, 1)
-    assert [item.row for item in plan.items] == [0, 6]
+    assert rows(plan) == {"high": 1, "middle": 7}, "low's two rows and one of its pages went to middle"
+    assert (plan.num_preemptions, plan.num_trimmed_draft_tokens) == (1, 2), "one guess of either"
+    assert [item.row for item in plan.items] == [0, 1]
     assert (low.computed, low.draft, low.table.pages) == (0, [], [])
 
 
