@@ -44,12 +44,11 @@ def create_app(
     api_keys: Sequence[str] = (),
     cors: Cors | None = None,
     registry: CollectorRegistry | None = None,
-    root_path: str = "",
     max_body: int = MAX_BODY,
 ) -> FastAPI:
     """The whole HTTP interface over one bridge. `registry` is what `/metrics` shows; `max_body` in bytes."""
     registry = registry or CollectorRegistry()
-    app = FastAPI(title="specserve", version=__version__, root_path=root_path)
+    app = FastAPI(title="specserve", version=__version__)
     errors.install(app)
     app.include_router(Generation(served, jobs, bridge, max_body=max_body).router)
     app.include_router(model_router(served))

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specserve.server.errors import ApiError
@@ -14,8 +13,8 @@ from specserve.server.errors import ApiError
 OPEN_PATHS = frozenset({"/health", "/ping", "/version", "/metrics", "/"})
 
 
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
 
 
 class ApiKeys:
@@ -26,11 +25,11 @@ class ApiKeys:
 
     def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
         self._app = app
-        self._digests = [_digest(key) for key in keys]
+        self._digests = [_digest(key.encode("utf-8", "surrogateescape")) for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._digests:
-            tenant = self._tenant(Headers(scope=scope).get("authorization", ""))
+            tenant = self._tenant(dict(scope["headers"]).get(b"authorization", b""))
             if tenant is None and not _is_open(scope):
                 headers = {"WWW-Authenticate": "Bearer"}
                 refusal = ApiError(401, "A valid API key is needed as a bearer token.", headers=headers)
@@ -39,12 +38,12 @@ class ApiKeys:
             scope.setdefault("state", {})["tenant"] = tenant or ""
         await self._app(scope, receive, send)
 
-    def _tenant(self, authorization: str) -> str | None:
+    def _tenant(self, authorization: bytes) -> str | None:
         """The matching key's digest. All keys are compared, so the time tells nothing."""
-        scheme, _, key = authorization.partition(" ")
+        scheme, _, key = authorization.partition(b" ")
         given = _digest(key.strip())
         matches = [hmac.compare_digest(given, known) for known in self._digests]
-        return given.hex() if scheme.lower() == "bearer" and any(matches) else None
+        return given.hex() if scheme.lower() == b"bearer" and any(matches) else None
 
 
 def _is_open(scope: Scope) -> bool:

@@ -27,6 +27,7 @@ class Transport:
     """How uvicorn serves. `shutdown_timeout` is how long running requests may go on, in seconds."""
 
     shutdown_timeout: float = 0.0
+    root_path: str = ""  # where a proxy shows the server
     log_level: str = "info"
     has_access_log: bool = True
     ssl_keyfile: str | None = None
@@ -43,6 +44,7 @@ class Lifecycle:
         self._server = _Server(
             uvicorn.Config(
                 app,
+                root_path=transport.root_path,
                 lifespan="off",
                 log_config=None,
                 log_level=transport.log_level,

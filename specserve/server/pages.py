@@ -38,7 +38,8 @@ def state_router(bridge: Bridge, registry: CollectorRegistry) -> APIRouter:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     router.add_api_route("/health", health)
-    router.add_api_route("/ping", health, methods=["GET", "POST"])
+    router.add_api_route("/ping", health)
+    router.add_api_route("/ping", health, methods=["POST"], include_in_schema=False)
     router.add_api_route("/version", version)
     router.add_api_route("/load", load)
     router.add_api_route("/metrics", metrics)
