@@ -128,9 +128,10 @@ class Scheduler:
 
     def _without_costly_drafts(self, seq: Sequence, num_rows: int) -> int:
         """Rows less those guesses for which someone would have to lose its pages."""
-        pages = len(seq.table.pages) + self.pages.num_free
-        room = pages * self.config.page_size - self._needs.lookahead - seq.computed
-        return min(num_rows, max(room, len(seq.tokens) - seq.computed))
+        num_slots = (len(seq.table.pages) + self.pages.num_free) * self.config.page_size
+        if num_slots >= self.config.max_model_len:
+            return num_rows
+        return min(num_rows, max(num_slots - self._needs.lookahead, len(seq.tokens)) - seq.computed)
 
     def _reserve_or_preempt(self, seq: Sequence, num_slots: int, plan: Plan, budget: _Budget) -> bool:
         """Reserve pages, taking them from whoever is last in line; False when that is `seq` itself."""

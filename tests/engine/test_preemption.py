@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specserve.types import Needs
 from tests.support.desk import Desk, rows
 
 
@@ -67,6 +68,16 @@ def test_nobody_loses_pages_for_a_guess() -> None:
     plan = desk.step(a=[1, 9])
     assert (rows(plan), plan.num_trimmed_draft_tokens) == ({"a": 2, "b": 1}, 4)
     assert plan.num_preemptions == 0
+
+
+def test_lookahead_slots_count_as_the_guesss_cost_unless_the_context_ends_there() -> None:
+    for context, expected in ((16, 2), (12, 4)):
+        desk = Desk(Needs(lookahead=3), num_pages=3, max_model_len=context)
+        a = desk.add("a", 6)
+        desk.step()
+        a.draft = [1, 2, 3, 4]
+        plan = desk.step()
+        assert (rows(plan)["a"], plan.num_preemptions) == (1 + expected, 0)
 
 
 def test_a_victims_drafts_are_counted_as_trimmed() -> None:
