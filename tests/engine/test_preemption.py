@@ -10,7 +10,7 @@ def full_desk(**config: object) -> Desk:
     """Two sequences of two full pages each, and no page free; each needs another one in the next step."""
     desk = Desk(**{"num_pages": 4, "max_model_len": 16, **config})  # type: ignore[arg-type]
     desk.add("a", 7)
-    desk.add("b", 7, priority=0)
+    desk.add("b", 7)
     desk.step()
     desk.step()
     assert desk.pages.num_free == 0
@@ -32,10 +32,11 @@ def test_the_last_in_line_loses_its_pages_and_waits_in_front() -> None:
 
 
 def test_nobody_is_admitted_in_a_step_with_a_preemption() -> None:
-    desk = full_desk(enable_prefix_caching=False)
-    desk.add("c", 2)
-    assert rows(desk.step()) == {"a": 1}, "c would fit into the page that is left"
+    desk = full_desk(policy="priority")
+    desk.add("c", 2, priority=-1)
+    assert rows(desk.step()) == {"a": 1}, "c is first in line and would fit into the page that is left"
     assert desk.pages.num_free == 1
+    assert rows(desk.step()) == {"a": 1, "c": 2}
 
 
 def test_recomputation_runs_over_prompt_and_output_and_goes_on() -> None:
