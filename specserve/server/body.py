@@ -6,8 +6,6 @@ from fastapi import Request
 
 from specserve.server.errors import ApiError
 
-MAX_BODY = 32 * 2**20  # bytes; a context of a million token ids is 8 MB of JSON
-
 
 async def read_json(request: Request, max_bytes: int) -> bytes:
     """The raw body. Raises `ApiError`: 413 when it is too long, whatever its header says, 400 for other

@@ -49,12 +49,21 @@ class EngineThreadWork(Protocol):
 class Bridge:
     """Runs `engine` on a thread of its own. `record` is called there, once per step that did something.
 
-    `max_requests` bounds what is inside at once: more are refused before they cost anything.
+    `max_requests` bounds what is inside at once: more are refused before they cost anything. `rejected` is
+    called on the event loop for each request that found no place.
     """
 
-    def __init__(self, engine: EngineThreadWork, record: Record, *, max_requests: int) -> None:
+    def __init__(
+        self,
+        engine: EngineThreadWork,
+        record: Record,
+        *,
+        max_requests: int,
+        rejected: Callable[[], None] = lambda: None,
+    ) -> None:
         self._engine = engine
         self._record = record
+        self._rejected = rejected
         self._max_requests = max_requests
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._tickets: dict[str, Ticket] = {}  # by request id
@@ -94,6 +103,7 @@ class Bridge:
         """For a request that is being read and tokenised. Raises 503 before that costs anything."""
         self._check_open()
         if self._num_preparing + len(self._tickets) >= self._max_requests:
+            self._rejected()
             raise Overloaded(f"All {self._max_requests} places are taken; try again later.")
         self._num_preparing += 1
         try:
@@ -160,6 +170,8 @@ class Bridge:
                 self.release(ticket)
 
     def _reject(self, ticket: Ticket, error: Exception) -> None:
+        if isinstance(error, Overloaded):
+            self._rejected()
         self._forget(ticket)
         ticket.fail(error)
 

@@ -7,12 +7,13 @@ from typing import Any
 from specserve.types import FinishedStats, SpecDecodeMetrics
 
 
-def usage(num_prompt: int, num_completion: int, num_cached: int) -> dict[str, Any]:
+def usage(num_prompt: int, num_completion: int, num_cached: int | None) -> dict[str, Any]:
+    """OpenAI's token counts; `num_cached` None leaves the details out."""
     return {
         "prompt_tokens": num_prompt,
         "completion_tokens": num_completion,
         "total_tokens": num_prompt + num_completion,
-        "prompt_tokens_details": {"cached_tokens": num_cached},
+        "prompt_tokens_details": None if num_cached is None else {"cached_tokens": num_cached},
     }
 
 

@@ -9,11 +9,11 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import uvicorn
 from fastapi import FastAPI
 
+from specserve.config.server import ServerConfig
 from specserve.errors import ConfigError
 from specserve.server.bridge import Bridge
 
@@ -22,35 +22,23 @@ logger = logging.getLogger(__name__)
 SLACK = 5.0  # seconds an aborted reply has to reach its client
 
 
-@dataclass(frozen=True, slots=True)
-class Transport:
-    """How uvicorn serves. `shutdown_timeout` is how long running requests may go on, in seconds."""
-
-    shutdown_timeout: float = 0.0
-    root_path: str = ""  # where a proxy shows the server
-    log_level: str = "info"
-    has_access_log: bool = True
-    ssl_keyfile: str | None = None
-    ssl_certfile: str | None = None
-
-
 class Lifecycle:
     """One run of the server. `stop` begins its end and may be called from a signal handler of the loop."""
 
-    def __init__(self, app: FastAPI, bridge: Bridge, transport: Transport) -> None:
+    def __init__(self, app: FastAPI, bridge: Bridge, config: ServerConfig) -> None:
         self._bridge = bridge
-        self._timeout = transport.shutdown_timeout
+        self._timeout = config.shutdown_timeout
         self._stopping = asyncio.Event()
         self._server = _Server(
             uvicorn.Config(
                 app,
-                root_path=transport.root_path,
+                root_path=config.root_path,
                 lifespan="off",
                 log_config=None,
-                log_level=transport.log_level,
-                access_log=transport.has_access_log,
-                ssl_keyfile=transport.ssl_keyfile,
-                ssl_certfile=transport.ssl_certfile,
+                log_level=config.uvicorn_log_level,
+                access_log=not config.disable_uvicorn_access_log,
+                ssl_keyfile=config.ssl_keyfile,
+                ssl_certfile=config.ssl_certfile,
                 timeout_graceful_shutdown=int(self._timeout + SLACK) + 1,
             )
         )

@@ -8,18 +8,22 @@ from threading import Lock
 from time import monotonic
 
 from specserve.metrics.prometheus import PrometheusMetrics
-from specserve.metrics.stats import INTERVAL, PeriodicLog
+from specserve.metrics.stats import PeriodicLog
 from specserve.types import StepStats
 
 logger = logging.getLogger(__name__)
 
 
 class Recorder:
-    """`record` is called by the engine's thread after each step, `keep_logging` runs on the event loop."""
+    """`record` is called by the engine's thread after each step, `keep_logging` runs on the event loop.
 
-    def __init__(self, metrics: PrometheusMetrics, log: PeriodicLog) -> None:
+    `interval` is the log's, in seconds; 0 means no log lines.
+    """
+
+    def __init__(self, metrics: PrometheusMetrics, log: PeriodicLog, interval: float) -> None:
         self._metrics = metrics
         self._log = log
+        self._interval = interval
         self._lock = Lock()  # of the log; the metrics have their own
 
     def record(self, stats: StepStats) -> None:
@@ -38,6 +42,6 @@ class Recorder:
 
     async def keep_logging(self) -> None:
         """Until cancelled. Here and not in the engine's thread, which sleeps when there is no work."""
-        while True:
-            await asyncio.sleep(INTERVAL)
+        while self._interval:
+            await asyncio.sleep(self._interval)
             self.log_due_lines()

@@ -131,7 +131,8 @@ class Reply:
 
     @property
     def _usage(self) -> dict[str, Any]:
-        return figures.usage(self._num_prompt, self._num_completion, self._num_cached)
+        num_cached = self._num_cached if self._served.shows_cached_tokens else None
+        return figures.usage(self._num_prompt, self._num_completion, num_cached)
 
     def _metrics(self, last: Output | None) -> dict[str, Any]:
         if not self._served.reports_speculation or last is None:

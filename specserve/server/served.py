@@ -28,6 +28,7 @@ class Served:
     reports_speculation: bool = False  # `metrics.speculative_decoding` in replies
     stream_interval: int = 1  # tokens per chunk at least
     forces_usage: bool = False  # usage in every stream, asked for or not
+    shows_cached_tokens: bool = True  # in the usage
 
     def name_for(self, asked: str | None) -> str:
         """The name a reply carries. Raises `ApiError` 404 for a model that is not served."""

@@ -29,11 +29,15 @@ class HttpCounts:
 
 
 class Traffic:
-    """Middleware. `scope["state"]["request_id"]` is the client's `X-Request-Id`, or a new one."""
+    """Middleware. `scope["state"]["request_id"]` is the client's `X-Request-Id`, or a new one.
 
-    def __init__(self, app: ASGIApp, counts: HttpCounts) -> None:
+    The reply has that header if the request had it; with `always_says_id`, every reply has it.
+    """
+
+    def __init__(self, app: ASGIApp, counts: HttpCounts, *, always_says_id: bool = False) -> None:
         self._app = app
         self._counts = counts
+        self._always_says_id = always_says_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,7 +53,8 @@ class Traffic:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message).setdefault("X-Request-Id", state["request_id"])
+                if state["is_named"] or self._always_says_id:
+                    MutableHeaders(scope=message)["X-Request-Id"] = state["request_id"]
             await send(message)
 
         try:

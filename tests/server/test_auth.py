@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from specserve.server.app import Cors
-from specserve.server.lifecycle import Transport
 from tests.support.server import Running, serving
 
 KEYS = ("first-key", "zweiter-schlüssel")
@@ -15,7 +13,9 @@ KEYS = ("first-key", "zweiter-schlüssel")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    with serving(api_keys=KEYS, cors=Cors(origins=["https://page.example"])) as running:
+    with serving(
+        api_key=KEYS, allowed_origins=["https://page.example"], enable_request_id_headers=True
+    ) as running:
         yield running
 
 
@@ -110,6 +110,6 @@ def test_without_keys_everything_is_open_and_one_tenant() -> None:
 
 
 def test_a_root_path_does_not_hide_the_open_paths() -> None:
-    with serving(api_keys=KEYS, transport=Transport(root_path="/models")) as server:
+    with serving(api_key=KEYS, root_path="/models") as server:
         assert status(server, "GET", "/health", None) == 200
         assert status(server, "GET", "/v1/models", None) == 401

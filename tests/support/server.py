@@ -13,10 +13,11 @@ from typing import Any
 import httpx
 from prometheus_client import CollectorRegistry
 
+from specserve.config.server import ServerConfig
 from specserve.server.app import create_app
 from specserve.server.bridge import Bridge
 from specserve.server.jobs import Jobs
-from specserve.server.lifecycle import Lifecycle, Transport, bind
+from specserve.server.lifecycle import Lifecycle, bind
 from specserve.server.served import Served
 from specserve.types import StepStats
 from tests.support.fake_engine import FakeEngine
@@ -72,33 +73,31 @@ def serving(
     engine: FakeEngine | None = None,
     *,
     served: dict[str, Any] | None = None,
-    transport: Transport | None = None,
     max_requests: int = 64,
-    api_keys: tuple[str, ...] = (),
     wait: bool = True,
     **options: Any,
 ) -> Iterator[Running]:
-    """`options` go to `create_app`; unless `wait` is False the server is ready."""
+    """`options` are of `ServerConfig`; unless `wait` is False the server is ready."""
+    config = ServerConfig(**{"shutdown_timeout": 0, **options})
     engine = engine or FakeEngine()
     stats: list[StepStats] = []
     bridge = Bridge(engine, stats.append, max_requests=max_requests)
     about = make_served(engine, **(served or {}))
     jobs = Jobs(about, engine.check, engine.max_waiting)
-    options.setdefault("registry", CollectorRegistry())
-    app = create_app(about, bridge, jobs, api_keys=api_keys, **options)
+    app = create_app(about, bridge, jobs, config, registry=CollectorRegistry())
     sock = bind("127.0.0.1", 0)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     started: Future[tuple[asyncio.AbstractEventLoop, Lifecycle]] = Future()
 
     async def main() -> None:
-        lifecycle = Lifecycle(app, bridge, transport or Transport())
+        lifecycle = Lifecycle(app, bridge, config)
         started.set_result((asyncio.get_running_loop(), lifecycle))
         await lifecycle.run(sock)
 
     thread = Thread(target=lambda: asyncio.run(main()), name="server")
     thread.start()
     loop, lifecycle = started.result(10)
-    headers = {"Authorization": f"Bearer {api_keys[0]}"} if api_keys else {}
+    headers = {"Authorization": f"Bearer {config.api_key[0]}"} if config.api_key else {}
     with httpx.Client(base_url=url, headers=headers, timeout=20) as client:
         running = Running(url, engine, bridge, stats, client, loop, lifecycle, thread)
         if wait:
