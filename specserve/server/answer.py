@@ -15,9 +15,10 @@ from specserve.errors import UserError
 from specserve.server.bridge import Bridge
 from specserve.server.errors import ApiError, as_api_error
 from specserve.server.jobs import Job
-from specserve.server.reply import Reply, dumps
+from specserve.server.reply import Reply
 from specserve.server.served import Served
 from specserve.server.ticket import Ticket
+from specserve.server.wire import dumps
 
 logger = logging.getLogger(__name__)
 

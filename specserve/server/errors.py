@@ -11,11 +11,12 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from specserve.errors import Overloaded, UserError
+from specserve.server.wire import dumps
 
 MAX_LISTED = 10  # schema errors in one message
 MAX_MESSAGE = 2000  # characters; a message may quote what the client sent
@@ -58,7 +59,7 @@ class ApiError(Exception):
         return {"error": error}
 
     def response(self) -> Response:
-        return JSONResponse(self.body, self.status, self.headers)
+        return Response(dumps(self.body), self.status, self.headers, "application/json")
 
 
 def unavailable(message: str) -> ApiError:

@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
@@ -47,6 +48,7 @@ class Lifecycle:
         """Serve on a bound socket until `stop`. False when the model could not be warmed up."""
         self._bridge.start()
         serving = asyncio.create_task(self._server.serve(sockets=[sock]))
+        serving.add_done_callback(lambda _: self.stop())  # it could not start
         is_ready = asyncio.create_task(self._announce())
         await self._stopping.wait()
         logger.info("Shutting down: no new requests, running ones have %g seconds.", self._timeout)
@@ -89,20 +91,36 @@ class _Server(uvicorn.Server):
         yield
 
 
-def bind(host: str | None, port: int) -> socket.socket:
+def bind(config: ServerConfig) -> socket.socket:
     """A bound socket that does not listen yet, so that a taken port is noticed before a model is loaded.
 
-    Host None is every IPv4 address. Raises `ConfigError`.
+    Raises `ConfigError`.
     """
-    family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
+    return _bind_unix(config.uds) if config.uds is not None else _bind_port(config.host, config.port)
+
+
+def _bind_port(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named because asyncio switches off Nagle's delay (40 ms) only where it sees it.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        sock.bind((host or "", port))
+        sock.bind((host, port))
     except OSError as error:
         sock.close()
-        where = f"{host or '0.0.0.0'}:{port}"
-        message = f"Cannot listen on {where}: {error.strerror}. Choose another --port."
+        message = f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --port."
         raise ConfigError(message, "port") from error
+    return sock
+
+
+def _bind_unix(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if Path(path).is_socket():
+            Path(path).unlink()  # left behind by a server that was killed
+        sock.bind(path)
+    except OSError as error:
+        sock.close()
+        message = f"Cannot listen on {path}: {error.strerror}. Choose another --uds."
+        raise ConfigError(message, "uds") from error
     return sock

@@ -6,7 +6,6 @@ Pure: no I/O and no clock, so every shape can be tested with lists. Chunks are b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +14,8 @@ from specserve.server.choices import Choice, Form, completion, delta, message
 from specserve.server.jobs import Job
 from specserve.server.schema import ChatBody
 from specserve.server.served import Served
+from specserve.server.wire import dumps
 from specserve.types import Output
-
-# ASCII only: some clients split lines at U+0085 and U+2028 too, which JSON leaves as they are.
-dumps = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 DONE = "data: [DONE]\n\n"
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from specserve.server.jobs import Jobs, Origin
-from specserve.server.reply import Reply, dumps
+from specserve.server.reply import Reply
 from specserve.server.schema import ChatBody, CompletionBody
+from specserve.server.wire import dumps
 from specserve.types import Output
 from tests.support.fake_engine import SCRIPT, FakeEngine
 from tests.support.server import make_served

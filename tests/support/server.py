@@ -78,14 +78,14 @@ def serving(
     **options: Any,
 ) -> Iterator[Running]:
     """`options` are of `ServerConfig`; unless `wait` is False the server is ready."""
-    config = ServerConfig(**{"shutdown_timeout": 0, **options})
+    config = ServerConfig(**{"shutdown_timeout": 0, "port": 0, **options})
     engine = engine or FakeEngine()
     stats: list[StepStats] = []
     bridge = Bridge(engine, stats.append, max_requests=max_requests)
     about = make_served(engine, **(served or {}))
     jobs = Jobs(about, engine.check, engine.max_waiting)
     app = create_app(about, bridge, jobs, config, registry=CollectorRegistry())
-    sock = bind("127.0.0.1", 0)
+    sock = bind(config)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     started: Future[tuple[asyncio.AbstractEventLoop, Lifecycle]] = Future()
 
