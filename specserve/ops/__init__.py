@@ -1,0 +1,85 @@
+"""The mathematics: tensors in, tensors out. One file per op, each with a slow `reference`.
+
+Networks, samplers and verifiers import no op: they are handed an `Ops` table, so a second implementation
+(native, recorded, timed) drops in without touching them. `reference_ops()` is PyTorch on any device; it
+promises tolerance, not bitwise equality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from time import perf_counter
+from typing import Any
+
+from torch import Tensor
+
+from specserve.ops import activation, attention, draw, embed, linear, logprobs, norm, penalties, truncate
+from specserve.ops.activation import Activation
+from specserve.ops.attention import Attention, Plan
+from specserve.ops.linear import Weight
+from specserve.types import LayerCache, Rows
+
+
+@dataclass(frozen=True)
+class Ops:
+    """n rows of width d; R logits rows over V ids. The functions' docstrings are those of `reference`."""
+
+    # Networks.
+    plan: Callable[[Rows], Plan]
+    embed: Callable[[Weight, Tensor, float], Tensor]
+    linear: Callable[[Tensor, Weight, Tensor | None], Tensor]
+    rms_norm: Callable[[Tensor, Tensor, float], Tensor]
+    attention: Callable[[Tensor, Attention, LayerCache, Plan], Tensor]
+    gated: Callable[[Tensor, Activation], Tensor]
+    add: Callable[[Tensor, Tensor], Tensor]
+    # Sampling.
+    penalize: Callable[..., Tensor]
+    truncate: Callable[..., Tensor]
+    draw: Callable[..., Tensor]
+    logprobs: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
+
+
+def reference_ops() -> Ops:
+    return Ops(
+        plan=attention.plan,
+        embed=embed.reference,
+        linear=linear.reference,
+        rms_norm=norm.reference,
+        attention=attention.reference,
+        gated=activation.reference,
+        add=Tensor.add,
+        penalize=penalties.reference,
+        truncate=truncate.reference,
+        draw=draw.reference,
+        logprobs=logprobs.reference,
+    )
+
+
+@dataclass(slots=True)
+class OpTimer:
+    """Seconds of wall clock spent inside ops since `reset`."""
+
+    seconds: float = 0.0
+
+    def reset(self) -> None:
+        self.seconds = 0.0
+
+
+def timed(ops: Ops) -> tuple[Ops, OpTimer]:
+    """The same ops, with a timer around each."""
+    timer = OpTimer()
+
+    def around(op: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(op)
+        def run(*arguments: Any) -> Any:
+            began = perf_counter()
+            try:
+                return op(*arguments)
+            finally:
+                timer.seconds += perf_counter() - began
+
+        return run
+
+    return Ops(**{f.name: around(getattr(ops, f.name)) for f in fields(ops)}), timer
