@@ -96,20 +96,39 @@ def _draw(
     rows: Floats, best: Ids, random: list[int], seeds: Sequence[int], indices: Sequence[int], purpose: int
 ) -> Ids:
     """The tokens of the rows in `random`, each of which has a finite best logit."""
+    numbers = np.array(random)
     out = np.empty(len(random), np.int64)
-    sparse = []
-    for place, row in enumerate(random):
-        if rows.shape[1] > _DENSE and np.count_nonzero(rows[row] > -np.inf) > _DENSE:
-            hashed = row_words(seeds[row], indices[row], rows.shape[1], purpose)
-            out[place] = _argmax_dense(rows[row], int(best[row]), hashed)
-        else:
-            sparse.append(place)
-    if sparse:
-        chosen = [random[place] for place in sparse]
-        own_seeds = np.array([seeds[row] for row in chosen], np.uint64)
-        own_indices = np.array([indices[row] for row in chosen], np.uint64)
-        out[sparse] = _argmax_sparse(rows[chosen], own_seeds, own_indices, purpose)
+    owners, ids, dense = _finite(rows, numbers)
+    if len(owners):
+        own_seeds = np.array([seeds[row] for row in random], np.uint64)[owners]
+        own_indices = np.array([indices[row] for row in random], np.uint64)[owners]
+        noise = gumbel(words(own_seeds, own_indices, ids, purpose))
+        _take_best(owners, ids, rows[numbers[owners], ids] + noise, out)
+    for place in dense:
+        row = random[place]
+        hashed = row_words(seeds[row], indices[row], rows.shape[1], purpose)
+        out[place] = _argmax_dense(rows[row], int(best[row]), hashed)
     return out
+
+
+def _finite(rows: Floats, numbers: Ids) -> tuple[Ids, Ids, list[int]]:
+    """(owners, ids) of the finite logits, by place in `numbers`; and the places of rows that have many."""
+    if rows.shape[1] <= _DENSE:
+        owners, ids = np.nonzero(rows[numbers] > -np.inf)
+        return owners, ids, []
+    found = [np.flatnonzero(rows[row] > -np.inf) for row in numbers]
+    dense = [place for place, ids in enumerate(found) if len(ids) > _DENSE]
+    sparse = [np.empty(0, np.int64) if len(ids) > _DENSE else ids for ids in found]
+    return np.repeat(np.arange(len(found)), [len(ids) for ids in sparse]), np.concatenate(sparse), dense
+
+
+def _take_best(owners: Ids, ids: Ids, scores: Floats, out: Ids) -> None:
+    """out[o] = the first id with the best score among those of owner o; owners and their ids ascend."""
+    starts = np.flatnonzero(np.diff(owners, prepend=-1))
+    lengths = np.diff(starts, append=len(owners))
+    is_best = scores == np.repeat(np.maximum.reduceat(scores, starts), lengths)
+    winners = np.flatnonzero(is_best)[::-1]
+    out[owners[winners]] = ids[winners]  # of repeated owners the last one stays: the lowest id
 
 
 def _argmax_dense(row: Floats, best: int, hashed: Words) -> int:
@@ -123,14 +142,3 @@ def _argmax_dense(row: Floats, best: int, hashed: Words) -> int:
     limits = np.exp(np.minimum(row - low, np.float32(0))) * np.float32(2.0**32)
     ids = np.flatnonzero(hashed <= limits)
     return int(ids[(row[ids] + gumbel(hashed[ids])).argmax()])
-
-
-def _argmax_sparse(rows: Floats, seeds: Words, indices: Words, purpose: int) -> Ids:
-    """argmax of rows + noise [n, V] over the finite logits of all rows at once."""
-    owners, ids = np.divmod(np.flatnonzero(rows > -np.inf), rows.shape[1])
-    scores = rows[owners, ids] + gumbel(words(seeds[owners], indices[owners], ids, purpose))
-    starts = np.searchsorted(owners, np.arange(len(rows)))
-    winners = np.flatnonzero(scores == np.maximum.reduceat(scores, starts)[owners])[::-1]
-    out = np.empty(len(rows), np.int64)
-    out[owners[winners]] = ids[winners]  # of repeated owners the last one stays: the lowest id
-    return out

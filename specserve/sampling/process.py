@@ -135,8 +135,8 @@ def _penalize(ops: Ops, logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
         for row in range(group.first_row, group.end_row):
             repetition[row], frequency[row] = sampling.repetition, sampling.frequency
             presence[row] = sampling.presence
-    rows, ids, counts = (torch.from_numpy(np.concatenate(column)) for column in zip(*parts, strict=True))
-    return ops.penalize(logits, rows, ids, counts, repetition, frequency, presence)
+    entries = [torch.from_numpy(np.concatenate(column)) for column in zip(*parts, strict=True)]
+    return ops.penalize(logits, *entries, repetition, frequency, presence)
 
 
 def _ban(logits: Tensor, groups: Sequence[RowGroup]) -> None:
