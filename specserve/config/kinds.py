@@ -61,11 +61,18 @@ def _length(value: Any) -> int | Literal["auto"]:
     return "auto" if count == -1 else count
 
 
-def _number(value: Any) -> float:
+def _level(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError
     number = float(value)
-    if not math.isfinite(number):
+    if math.isnan(number):
+        raise ValueError
+    return number
+
+
+def _number(value: Any) -> float:
+    number = _level(value)
+    if math.isinf(number):
         raise ValueError
     return number
 
@@ -121,6 +128,7 @@ INTEGER = Kind("an integer", "N", _integer)
 COUNT = Kind("an integer (k, m, g for thousands, K, M, G for 1024s)", "N", _count)
 LENGTH = Kind('an integer (4k = 4000, 4K = 4096) or "auto"', "N|auto", _length)
 NUMBER = Kind("a finite number", "X", _number)
+LEVEL = Kind("a number, infinity allowed", "X", _level)
 TEXT = Kind("a non-empty string", "TEXT", _text)
 TEXTS = Kind("a list of non-empty strings", "TEXT", _texts, takes_many=True)
 STRINGS = Kind("a list of non-empty strings", "TEXT", _strings, takes_many=True)

@@ -6,7 +6,7 @@ Flags (`flags`), the page docs/options.md (`table`) and the checks (`settle`) al
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,7 +55,7 @@ def option(
     like: str | None = None,
     secret: bool = False,
 ) -> Any:
-    """A dataclass field with its `Option`; a secret one is left out of the repr."""
+    """A dataclass field with its `Option`; MISSING: it is required; secret: it is not in the repr."""
     described = Option(kind, help, low, high, choices, announced, is_built, short, positional, like)
     return field(default=default, repr=not secret, metadata={"option": described})
 
@@ -85,8 +85,8 @@ def from_mapping(config: type[Config], options: Mapping[str, Any]) -> Config:
 
 
 def accept(name: str, option: Option, value: Any, default: Any) -> Any:
-    """The value as the option's kind has it; None stands for the default where that is None."""
-    if value is None or value == default:
+    """The value as the option's kind has it; None stands for the default, where there is one."""
+    if default is not MISSING and (value is None or value == default):
         return default
     try:
         value = option.kind.convert(value)

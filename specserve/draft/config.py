@@ -1,0 +1,149 @@
+"""From `speculative_config` as typed to a complete `SpeculativeConfig`.
+
+Everything that can be known without loading a checkpoint is decided and checked here. Announced methods
+and rules are checked in full first and answer "not built yet" last, so a mistake is told before that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from specserve.config.speculative import DEFAULT_TREE_DEPTH
+from specserve.config.speculative import SpeculativeConfig as SpeculativeConfig
+from specserve.draft.config_checkpoint import default_tokens, predicted_tokens
+from specserve.draft.config_checks import CHECKS, Case, attention_backend, draft_max_len
+from specserve.draft.config_keys import Given, read_keys, warn_without_effect
+from specserve.draft.config_methods import ALWAYS_PARALLEL, LOOKUP, SAME_DRAFTER, Method, known_methods
+from specserve.draft.config_model import Drafting, decide_model, without_num_tokens
+from specserve.draft.config_rules import RULES, decide_rules, with_lossy_parameters
+from specserve.draft.config_table import lookup, read_table
+from specserve.draft.config_target import TargetInfo as TargetInfo
+from specserve.errors import ConfigError, NotBuiltYet
+
+logger = logging.getLogger(__name__)
+
+ReadCheckpoint = Callable[[str, str | None], Mapping[str, Any]]  # (model, revision) -> its config.json
+HEAD_QUANTIZATION = {"fp8": "int8", "nvfp4": "int4"}
+DEFAULT_LOOKUP = 5  # tokens
+
+
+def resolve_speculative(
+    raw: Mapping[str, Any] | None,
+    target: TargetInfo,
+    *,
+    max_num_seqs: int,
+    data_parallel_size: int = 1,
+    async_scheduling: bool | None = None,
+    read_checkpoint: ReadCheckpoint | None = None,
+) -> SpeculativeConfig | None:
+    """Every key decided; None without speculation. `draft_lengths` has `max_num_seqs + 1` entries.
+
+    `read_checkpoint` gives a draft checkpoint's config; without it what only the checkpoint can tell is
+    left out. Raises `ConfigError` naming the key, or `NotBuiltYet` naming the method or rule.
+    """
+    if raw is None:
+        return None
+    methods = known_methods()
+    given, extra = read_keys(raw, methods)
+    drafting = decide_model(given, target, methods, read_checkpoint)
+    method = drafting.method
+    case = Case(method, target, drafting.checkpoint, async_scheduling)
+    config = with_lossy_parameters(_decided(given, extra, drafting))
+    for check in CHECKS:
+        check(config, case)
+    warn_without_effect(config, method)
+    config = _with_lookup(_with_inherited(config, case), method)
+    config = _with_draft_lengths(config, max_num_seqs, data_parallel_size)
+    _refuse_unbuilt(config, method)
+    return replace(config, method=SAME_DRAFTER.get(method.name, method.name))
+
+
+def _decided(given: Given, extra: Mapping[str, Any], drafting: Drafting) -> SpeculativeConfig:
+    """The configuration with the keys that others imply filled in."""
+    method = drafting.method
+    rule, draw = decide_rules(given.get("rejection_sample_method"), given.get("draft_sample_method"), method)
+    decided = {
+        "method": method.name,
+        "model": drafting.model,
+        "num_speculative_tokens": _num_tokens(given, drafting),
+        "rejection_sample_method": rule,
+        "draft_sample_method": draw,
+        "quantization": given.get("quantization", drafting.quantization),
+        "parallel_drafting": given.get("parallel_drafting") or drafting.is_parallel,
+    }
+    return SpeculativeConfig(**{**given, **decided}, extra=extra)
+
+
+def _num_tokens(given: Given, drafting: Drafting) -> int:
+    """k: given, or the checkpoint's, or the suffix tree's depth."""
+    name = drafting.method.name
+    k: int | None = given.get("num_speculative_tokens")
+    if k is not None:
+        predicted = predicted_tokens(name, drafting.checkpoint)
+        if name == "mtp" and predicted is not None and k > predicted:
+            logger.warning("num_speculative_tokens=%d runs %d MTP layers more than once.", k, predicted)
+        return k
+    k = default_tokens(name, drafting.checkpoint)
+    if name == "suffix":
+        k = given.get("suffix_decoding_max_tree_depth", DEFAULT_TREE_DEPTH)
+        logger.warning("num_speculative_tokens was not given; taking suffix_decoding_max_tree_depth=%d.", k)
+    if k is None:
+        raise without_num_tokens()
+    return k
+
+
+def _with_inherited(config: SpeculativeConfig, case: Case) -> SpeculativeConfig:
+    """What the target decides where the key does not."""
+    target, head = case.target, config.draft_lm_head_quantization
+    if head in HEAD_QUANTIZATION:
+        logger.info("draft_lm_head_quantization %s is taken as %s.", head, HEAD_QUANTIZATION[head])
+        head = HEAD_QUANTIZATION[head]
+    return replace(
+        config,
+        draft_lm_head_quantization=head,
+        draft_tensor_parallel_size=config.draft_tensor_parallel_size or target.tensor_parallel_size,
+        max_model_len=config.max_model_len or min(draft_max_len(case), target.max_model_len),
+        kv_cache_dtype=config.kv_cache_dtype or target.kv_cache_dtype,
+        moe_backend=config.moe_backend or target.moe_backend,
+        attention_backend=attention_backend(config.attention_backend),
+        parallel_drafting=config.parallel_drafting or case.method.name in ALWAYS_PARALLEL,
+    )
+
+
+def _with_lookup(config: SpeculativeConfig, method: Method) -> SpeculativeConfig:
+    """Both bounds for a method that looks up, one given bound standing for both; none for others."""
+    if not set(LOOKUP) <= set(method.keys):
+        return replace(config, prompt_lookup_min=None, prompt_lookup_max=None)
+    low = config.prompt_lookup_min or config.prompt_lookup_max or DEFAULT_LOOKUP
+    high = config.prompt_lookup_max or low
+    if low > high:
+        raise ConfigError(
+            f"prompt_lookup_min={low} must not be larger than prompt_lookup_max={high}.", "prompt_lookup_min"
+        )
+    return replace(config, prompt_lookup_min=low, prompt_lookup_max=high)
+
+
+def _with_draft_lengths(
+    config: SpeculativeConfig, max_num_seqs: int, data_parallel_size: int
+) -> SpeculativeConfig:
+    table = config.num_speculative_tokens_per_batch_size
+    if table is not None:
+        table = read_table(table)
+    if table is not None and data_parallel_size > 1:
+        logger.warning("num_speculative_tokens_per_batch_size is off with data_parallel_size > 1.")
+        table = None
+    lengths = lookup(table, config.num_speculative_tokens, max_num_seqs)
+    return replace(config, num_speculative_tokens_per_batch_size=table, draft_lengths=lengths)
+
+
+def _refuse_unbuilt(config: SpeculativeConfig, method: Method) -> None:
+    if method.build is None:
+        raise NotBuiltYet(f"method {method.name!r}", "method")
+    rule = config.rejection_sample_method
+    if not RULES[rule].is_built:
+        raise NotBuiltYet(f"rejection_sample_method {rule!r}", "rejection_sample_method")
+    if config.enable_adaptive_verification:
+        raise NotBuiltYet("enable_adaptive_verification", "enable_adaptive_verification")
