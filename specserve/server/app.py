@@ -1,7 +1,7 @@
 """The application: routes, and around them keys, cross-origin rules and counts.
 
-`create_app` starts nothing: whoever runs the application starts the bridge on the same event loop, as
-`lifecycle` does.
+`create_app` starts nothing: whoever runs the application starts the bridge on the same event loop, as `run`
+does.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ class Bridge:
             done = self._engine.step()
         except Exception as error:
             done = self._fail(error)
-        self._record(done.stats)
+        self._count(done.stats)
         if done.outputs:
             self._call(partial(self._deliver, done.outputs))
 
@@ -257,7 +257,14 @@ class Bridge:
         if finished:
             stats = self._engine.snapshot()
             stats.finished = finished
+            self._count(stats)
+
+    def _count(self, stats: StepStats) -> None:
+        """Before the outputs go out, so that whoever has a reply finds it counted."""
+        try:
             self._record(stats)
+        except Exception:
+            logger.exception("A step could not be counted; its replies are good.")
 
     def _call(self, callback: Callable[[], None]) -> None:
         if self._loop is not None:

@@ -220,19 +220,15 @@ def test_a_failed_step_ends_its_requests_and_the_server_lives_on(caplog: pytest.
     assert "a bad row" in caplog.text
 
 
-@pytest.mark.parametrize("where", ["fail", "record", "nobody"])
+@pytest.mark.parametrize("where", ["fail", "nobody"])
 def test_a_dead_thread_fails_everyone_and_closes_the_bridge(
     where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = FakeEngine()
 
-    def broken(_: StepStats) -> None:
-        raise RuntimeError("cannot count")
-
     async def body(bridge: Bridge) -> None:
         gate = gated(engine)
-        if where != "record":
-            engine.step_error = RuntimeError("a bad row")
+        engine.step_error = RuntimeError("a bad row")
         if where == "fail":
             engine.fail_error = RuntimeError("cannot even fail")
         if where == "nobody":
@@ -251,8 +247,22 @@ def test_a_dead_thread_fails_everyone_and_closes_the_bridge(
             bridge.submit(ticket("late"))
         assert refused.value.status == 503
 
-    with_bridge(engine, body, record=broken if where == "record" else None)
+    with_bridge(engine, body)
     assert "thread has died" in caplog.text
+
+
+def test_a_step_that_cannot_be_counted_is_logged_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: StepStats) -> None:
+        raise RuntimeError("cannot count")
+
+    async def body(bridge: Bridge) -> None:
+        waiting = ticket("a")
+        bridge.submit(waiting)
+        assert (await all_of(waiting))[-1].finish_reason == "stop"
+        assert bridge.is_healthy
+
+    with_bridge(FakeEngine(), body, record=broken)
+    assert "could not be counted" in caplog.text
 
 
 def test_a_failed_warm_up_is_not_ready() -> None:

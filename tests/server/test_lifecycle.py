@@ -76,8 +76,8 @@ def test_a_port_that_was_taken_meanwhile_ends_the_server() -> None:
         server = lifecycle(engine, Bridge(engine, lambda _: None, max_requests=8))
         first = bind(ServerConfig(port=0))
         second = bind(ServerConfig(port=first.getsockname()[1]))
+        first.listen()
         with first, second, pytest.raises(OSError, match="in use"):
-            first.listen()
             await server.run(second)
 
     asyncio.run(asyncio.wait_for(main(), 20))

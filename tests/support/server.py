@@ -11,6 +11,7 @@ from threading import Thread
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from specserve.config.server import ServerConfig
@@ -30,7 +31,7 @@ class Running:
     """A server that runs. `call` runs a function on its event loop and waits for the result."""
 
     url: str
-    engine: FakeEngine
+    engine: Any
     bridge: Bridge
     stats: list[StepStats]
     client: httpx.Client
@@ -59,6 +60,8 @@ class Running:
 
     def stop(self) -> None:
         self.loop.call_soon_threadsafe(self.lifecycle.stop)
+        if getattr(self.engine, "gate", None) is not None:
+            self.engine.gate.release(10_000)
         self.thread.join(20)
         assert not self.thread.is_alive()
 
@@ -66,6 +69,10 @@ class Running:
 def make_served(engine: FakeEngine, **options: Any) -> Served:
     given = {"names": (MODEL,), "root": "/models/fake", "max_model_len": 200, **options}
     return Served(tokenizer=engine.tokenizer, **given)
+
+
+def free_port(**options: Any) -> ServerConfig:
+    return ServerConfig(**{"shutdown_timeout": 0, "port": 0, **options})
 
 
 @contextmanager
@@ -77,14 +84,24 @@ def serving(
     wait: bool = True,
     **options: Any,
 ) -> Iterator[Running]:
-    """`options` are of `ServerConfig`; unless `wait` is False the server is ready."""
-    config = ServerConfig(**{"shutdown_timeout": 0, "port": 0, **options})
+    """A server over a scripted engine. `options` are of `ServerConfig`; see `running` for `wait`."""
     engine = engine or FakeEngine()
     stats: list[StepStats] = []
+    config = free_port(**options)
     bridge = Bridge(engine, stats.append, max_requests=max_requests)
     about = make_served(engine, **(served or {}))
     jobs = Jobs(about, engine.check, engine.max_waiting)
     app = create_app(about, bridge, jobs, config, registry=CollectorRegistry())
+    with running(app, bridge, config, engine, wait=wait) as server:
+        server.stats = stats
+        yield server
+
+
+@contextmanager
+def running(
+    app: FastAPI, bridge: Bridge, config: ServerConfig, engine: Any, *, wait: bool = True
+) -> Iterator[Running]:
+    """Serve an application from a thread of its own; unless `wait` is False it is ready."""
     sock = bind(config)
     url = f"http://127.0.0.1:{sock.getsockname()[1]}"
     started: Future[tuple[asyncio.AbstractEventLoop, Lifecycle]] = Future()
@@ -99,13 +116,11 @@ def serving(
     loop, lifecycle = started.result(10)
     headers = {"Authorization": f"Bearer {config.api_key[0]}"} if config.api_key else {}
     with httpx.Client(base_url=url, headers=headers, timeout=20) as client:
-        running = Running(url, engine, bridge, stats, client, loop, lifecycle, thread)
+        server = Running(url, engine, bridge, [], client, loop, lifecycle, thread)
         if wait:
             assert asyncio.run_coroutine_threadsafe(bridge.ready(), loop).result(10)
         try:
-            yield running
+            yield server
         finally:
-            if engine.gate is not None:
-                engine.gate.release(10_000)
             if thread.is_alive():
-                running.stop()
+                server.stop()

@@ -1,0 +1,36 @@
+"""A deployment of the real engine around a stub target, as `specserve.engine.build` would give one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specserve.config.engine import EngineConfig
+from specserve.draft.config import TargetInfo, resolve_speculative
+from specserve.engine.build import Deployment
+from specserve.models import ModelFiles
+from tests.support.drafters import self_draft
+from tests.support.engine import letters, make_engine
+from tests.support.stub import StubModel
+
+
+def deploy(*, config: dict[str, Any] | None = None, k: int = 4, **engine: Any) -> Deployment:
+    """`config` is of `EngineConfig`, `engine` of `make_engine`. The drafter is the target itself, with k
+    guesses; k = 0 is no speculation."""
+    model = StubModel()
+    speculation = {"method": "ngram", "num_speculative_tokens": k}
+    given = {"model": "stub", "speculative_config": speculation if k else None, **(config or {})}
+    settled = EngineConfig(**given)
+    target = TargetInfo(
+        vocab_size=model.vocab_size,
+        max_model_len=model.max_position,
+        num_layers=1,
+        hidden_size=model.hidden_size,
+        model="stub",
+        hf_config={},
+    )
+    tokenizer = letters()
+    drafter = self_draft(model) if k else None
+    made = make_engine(model, drafter, k=k, tokenizer=tokenizer, **engine)
+    speculative = resolve_speculative(settled.speculative_config, target, max_num_seqs=8)
+    files: Any = ModelFiles
+    return Deployment(settled, made, tokenizer, files, made.scheduler.config, {}, speculative)
