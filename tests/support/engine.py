@@ -146,6 +146,8 @@ class Result:
         if output.logprobs is not None:
             self.logprobs = (self.logprobs or []) + output.logprobs
         if output.prompt_logprobs is not None:
+            if self.outputs:
+                raise AssertionError("prompt logprobs come with the first output only")
             self.prompt_logprobs = output.prompt_logprobs
         self.outputs.append(output)
 
