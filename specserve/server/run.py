@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 from socket import socket
@@ -26,8 +25,6 @@ from specserve.server.lifecycle import Lifecycle, bind
 from specserve.server.recorder import Recorder
 from specserve.server.served import Served
 
-LOG_FORMAT = "%(levelname)s %(asctime)s %(name)s: %(message)s"
-
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
@@ -41,7 +38,6 @@ class Assembly:
 def run(engine_config: EngineConfig, server_config: ServerConfig) -> None:
     """Serve until SIGINT or SIGTERM. Raises `UserError`; exits with 1 when the model cannot be warmed up."""
     environment = read_environment()
-    logging.basicConfig(level=environment.log_level, format=LOG_FORMAT)  # unless somebody did
     config = replace(server_config, api_key=server_config.api_key or environment.api_keys)
     with bind(config) as sock:
         assembly = assemble(build(engine_config, is_offline=False), config, environment)
