@@ -101,7 +101,7 @@ class EngineConfig:
         "share of the device's memory to use in all; on a CPU, of the free memory for the cache",
         low=0.01,
         high=1.0,
-        like="0.92, on a CPU 2 GiB at most or what one longest request needs",
+        like="0.92; on a CPU with nothing asked for, 2 GiB at most, or one request of full length",
     )
     num_gpu_blocks_override: int | None = option(
         None, COUNT, "pages of the cache, whatever the memory", low=1
@@ -127,7 +127,7 @@ class EngineConfig:
     speculative_config: Mapping[str, Any] | None = option(
         None,
         MAPPING,
-        "how to guess and how to check; keys in the second table",
+        "how to guess and how to check; see Speculation",
         short="-sc",
         like="no speculation",
     )

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from specserve.errors import ConfigError
 
-logger = logging.getLogger(__name__)
-
 IGNORED = ("VLLM_USE_V2_MODEL_RUNNER",)
 
 
@@ -18,7 +16,8 @@ IGNORED = ("VLLM_USE_V2_MODEL_RUNNER",)
 class Environment:
     """`kv_cache_bytes` is None when the machine decides; `log_stats_interval` is in seconds.
 
-    `client_api_key` is for `specserve chat --url`, which talks to a server as OpenAI's client does.
+    `client_api_key` is for `specserve chat --url`, which talks to a server as OpenAI's client does;
+    `ignored` are settings that are known and have no effect here.
     """
 
     kv_cache_bytes: int | None = None
@@ -26,13 +25,11 @@ class Environment:
     log_level: str = "INFO"
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     client_api_key: str = field(default="EMPTY", repr=False)
+    ignored: tuple[str, ...] = ()
 
 
 def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
-    """Raises `ConfigError` naming the variable; says once which variables have no effect here."""
-    for name in IGNORED:
-        if name in variables:
-            logger.info("%s=%s has no effect: there is one model runner.", name, variables[name])
+    """Raises `ConfigError` naming the variable."""
     key = variables.get("VLLM_API_KEY", "")
     gibibytes = _number(variables, "VLLM_CPU_KVCACHE_SPACE", 0.0)
     return Environment(
@@ -41,6 +38,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         log_level=_log_level(variables.get("VLLM_LOGGING_LEVEL") or "INFO"),
         api_keys=(key,) if key else (),
         client_api_key=variables.get("OPENAI_API_KEY") or "EMPTY",
+        ignored=tuple(f"{name}={variables[name]}" for name in IGNORED if name in variables),
     )
 
 

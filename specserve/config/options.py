@@ -6,7 +6,7 @@ Flags (`flags`), the page docs/options.md (`table`) and the checks (`settle`) al
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -101,6 +101,24 @@ def accept(name: str, option: Option, value: Any, default: Any) -> Any:
     if not option.is_built and value != default:
         raise NotBuiltYet(name, name)
     return value
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def default_text(f: Field[Any]) -> str:
+    """A field's default for help texts: what decides when nothing is given."""
+    described: Option = f.metadata["option"]
+    if described.like is not None:
+        return described.like
+    if f.default is None or f.default is MISSING or f.default == "":
+        return "none"
+    if isinstance(f.default, bool):
+        return str(f.default).lower()
+    if isinstance(f.default, tuple):
+        return " ".join(f.default) or "none"
+    return str(f.default)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
