@@ -117,7 +117,9 @@ def _check_lengths(p: SamplingParams) -> None:
     if p.truncate_prompt_tokens is not None:
         _integer("truncate_prompt_tokens", p.truncate_prompt_tokens, -1)
         if p.truncate_prompt_tokens == 0:
-            raise InvalidRequest("truncate_prompt_tokens must be -1 or at least 1, got 0.", "truncate_prompt_tokens")
+            raise InvalidRequest(
+                "truncate_prompt_tokens must be -1 or at least 1, got 0.", "truncate_prompt_tokens"
+            )
 
 
 def _check_lists(p: SamplingParams) -> None:
@@ -137,7 +139,9 @@ def _check_lists(p: SamplingParams) -> None:
         for value in getattr(p, name) or []:
             _integer(name, value, 0)
     if p.allowed_token_ids is not None and not p.allowed_token_ids:
-        raise InvalidRequest("allowed_token_ids must not be empty; leave it out to allow all.", "allowed_token_ids")
+        raise InvalidRequest(
+            "allowed_token_ids must not be empty; leave it out to allow all.", "allowed_token_ids"
+        )
     for token, bias in (p.logit_bias or {}).items():
         _integer("logit_bias", token, 0)
         _number("logit_bias", bias, -100.0, 100.0)

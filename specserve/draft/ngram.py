@@ -59,7 +59,9 @@ class _Index:
     def guess(self, tokens: Sequence[int], num_tokens: int) -> list[int]:
         self._extend(tokens)
         length = len(tokens)
-        for size in range(min(self._options.prompt_lookup_max, length), self._options.prompt_lookup_min - 1, -1):
+        for size in range(
+            min(self._options.prompt_lookup_max, length), self._options.prompt_lookup_min - 1, -1
+        ):
             follow = self._follow.get(tuple(tokens[length - size :]))
             if follow is not None:
                 return list(tokens[follow : follow + num_tokens])

@@ -47,5 +47,5 @@ class Runner:
 
     def logits_in_parts(self, hidden: Tensor) -> Iterator[Tensor]:
         """Logits of many rows, a few at a time: each [≤ PROMPT_LOGITS_ROWS, V] float32."""
-        for part in hidden.split(PROMPT_LOGITS_ROWS):
+        for part in torch.split(hidden, PROMPT_LOGITS_ROWS):
             yield self.model.logits(part)

@@ -21,6 +21,8 @@ from specserve.ops.attention import Attention, Plan
 from specserve.ops.linear import Weight
 from specserve.types import LayerCache, Rows
 
+__all__ = ["Activation", "Attention", "OpTimer", "Ops", "Plan", "Weight", "reference_ops", "timed"]
+
 
 @dataclass(frozen=True)
 class Ops:

@@ -64,7 +64,8 @@ def plan(rows: Rows) -> Plan:
 def reference(qkv: Tensor, attention: Attention, cache: LayerCache, plan: Plan) -> Tensor:
     """qkv [n, (heads + 2 kv heads) * d], query heads first: [n, heads * d]."""
     a = attention
-    q, k, v = qkv.view(len(qkv), -1, a.head_size).split((a.num_heads, a.num_kv_heads, a.num_kv_heads), dim=1)
+    heads = (a.num_heads, a.num_kv_heads, a.num_kv_heads)
+    q, k, v = qkv.view(len(qkv), -1, a.head_size).split(heads, dim=1)  # type: ignore[no-untyped-call]
     if a.query_norm is not None and a.key_norm is not None:
         q = norm.reference(q, a.query_norm, a.norm_eps)
         k = norm.reference(k, a.key_norm, a.norm_eps)
@@ -111,4 +112,3 @@ def _mask(num_rows: int, context: int, first: int, window: int | None, plan: Pla
             hidden |= key <= row - window
         plan.masks[i, window] = hidden
     return plan.masks[i, window]
-

@@ -1,0 +1,209 @@
+"""From a configuration to a running engine: model, tokenizer, drafter, cache, scheduler."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specserve.config.engine import EngineConfig
+from specserve.config.environment import read_environment
+from specserve.config.generation import default_sampling, end_token_ids
+from specserve.config.memory import (
+    MemoryFacts,
+    cache_size_line,
+    fitting_tokens,
+    num_pages_for,
+    read_cpu_memory,
+)
+from specserve.config.resolve import (
+    resolve_dtype,
+    resolve_kv_dtype,
+    resolve_max_model_len,
+    resolve_max_num_seqs,
+    resolve_scheduler,
+)
+from specserve.config.scheduler import SchedulerConfig
+from specserve.config.speculative import SpeculativeConfig
+from specserve.draft import load_drafter
+from specserve.draft.base import Drafter
+from specserve.draft.config import TargetInfo, resolve_speculative
+from specserve.engine.admission import Admission, Vocabulary
+from specserve.engine.draft_length import DraftLength
+from specserve.engine.engine import Engine
+from specserve.engine.runner import Runner
+from specserve.engine.scheduler import Scheduler
+from specserve.errors import ConfigError
+from specserve.kv.pages import PageAllocator
+from specserve.kv.pool import allocate, bytes_per_token
+from specserve.models import ModelFiles, find_model, load_model
+from specserve.models.base import CausalLM
+from specserve.ops import Ops, reference_ops
+from specserve.text.tokenizer import Tokenizer
+from specserve.types import KVShape
+from specserve.verify import load_verifier
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """An engine and what it was built from. `default_sampling` is the model's, by our names."""
+
+    config: EngineConfig
+    engine: Engine
+    tokenizer: Tokenizer
+    files: ModelFiles
+    scheduler: SchedulerConfig
+    default_sampling: Mapping[str, Any]
+    speculative: SpeculativeConfig | None
+
+    @property
+    def max_model_len(self) -> int:
+        return self.scheduler.max_model_len
+
+
+def build(config: EngineConfig, *, is_offline: bool, ops: Ops | None = None) -> Deployment:
+    """Load everything. Raises `ConfigError` or `ModelError` in one line.
+
+    `ops` replaces the implementation of the mathematics, for measurements.
+    """
+    ops = ops or reference_ops()
+    device = pick_device(config.device)
+    files = find_model(config.model, revision=config.revision)
+    tokenizer = Tokenizer.load(_tokenizer_path(config, files), trust=config.trust_remote_code)
+    model = load_model(files, ops=ops, dtype=resolve_dtype(config), device=device, progress=True)
+    speculative = _resolve_speculative(config, files, model, is_offline)
+    drafter = load_drafter(speculative, _target_info(config, files, model))
+    shapes = _cache_shapes(config, model, drafter)
+    scheduler = _size_cache(config, device, shapes, model, drafter, is_offline)
+    cache = allocate(shapes, scheduler.num_pages, scheduler.page_size, device)
+    engine = Engine(
+        Runner(model, cache, drafter.needs.features),
+        drafter,
+        load_verifier(speculative.rejection_sample_method if speculative else "standard"),
+        ops,
+        Scheduler(
+            scheduler,
+            PageAllocator(scheduler.num_pages, scheduler.page_size, drafter.needs.successors),
+            drafter.needs,
+        ),
+        _admission(config, files, model, tokenizer, scheduler, speculative),
+        DraftLength(list(speculative.draft_lengths) if speculative else [0], scheduler),
+        raw_logprobs=config.logprobs_mode.startswith("raw"),
+    )
+    sampling = default_sampling(config, files.generation_config)
+    return Deployment(config, engine, tokenizer, files, scheduler, sampling, speculative)
+
+
+def pick_device(name: str) -> torch.device:
+    """Raises `ConfigError` for a device that PyTorch does not know or does not have."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device {name!r} cannot be used ({reason}); say cpu or auto.", "device") from error
+    return device
+
+
+def _tokenizer_path(config: EngineConfig, files: ModelFiles) -> Path:
+    return Path(config.tokenizer) if config.tokenizer else files.path
+
+
+def _target_info(config: EngineConfig, files: ModelFiles, model: CausalLM) -> TargetInfo:
+    return TargetInfo(
+        vocab_size=model.vocab_size,
+        max_model_len=model.max_position,
+        num_layers=len(model.layers),
+        hidden_size=model.hidden_size,
+        model=config.model,
+        hf_config=files.config,
+    )
+
+
+def _resolve_speculative(
+    config: EngineConfig, files: ModelFiles, model: CausalLM, is_offline: bool
+) -> SpeculativeConfig | None:
+    if config.speculative_config is None:
+        return None
+    return resolve_speculative(
+        config.speculative_config,
+        _target_info(config, files, model),
+        max_num_seqs=resolve_max_num_seqs(config, offline=is_offline),
+        async_scheduling=config.async_scheduling,
+    )
+
+
+def _cache_shapes(config: EngineConfig, model: CausalLM, drafter: Drafter) -> list[KVShape]:
+    """The target's layers in the chosen element type, then the drafter's as it declares them."""
+    dtype = getattr(torch, resolve_kv_dtype(config, resolve_dtype(config)))
+    return [*(replace(shape, dtype=dtype) for shape in model.layers), *drafter.needs.layers]
+
+
+def _size_cache(
+    config: EngineConfig,
+    device: torch.device,
+    shapes: list[KVShape],
+    model: CausalLM,
+    drafter: Drafter,
+    is_offline: bool,
+) -> SchedulerConfig:
+    facts = _memory_facts(device)
+    per_token = bytes_per_token(shapes)
+    max_model_len = resolve_max_model_len(
+        config, model.max_position, fitting_tokens(config, facts, per_token)
+    )
+    num_pages = num_pages_for(
+        config,
+        facts,
+        bytes_per_token=per_token,
+        max_model_len=max_model_len,
+        max_num_seqs=resolve_max_num_seqs(config, offline=is_offline),
+    )
+    logger.info(cache_size_line(num_pages, config.block_size, max_model_len, is_cpu=facts.is_cpu))
+    return resolve_scheduler(
+        config,
+        offline=is_offline,
+        max_model_len=max_model_len,
+        num_pages=num_pages,
+        is_cpu=facts.is_cpu,
+        draft_slots=drafter.needs.draft_slots,
+    )
+
+
+def _memory_facts(device: torch.device) -> MemoryFacts:
+    """Asked after the weights of target and drafter are loaded, so they are no longer free memory."""
+    if device.type == "cuda":
+        available, total = torch.cuda.mem_get_info(device)
+        return MemoryFacts(total, available, is_cpu=False)
+    total, available = read_cpu_memory()
+    return MemoryFacts(total, available, environment=read_environment().kv_cache_bytes)
+
+
+def _admission(
+    config: EngineConfig,
+    files: ModelFiles,
+    model: CausalLM,
+    tokenizer: Tokenizer,
+    scheduler: SchedulerConfig,
+    speculative: SpeculativeConfig | None,
+) -> Admission:
+    eos = tokenizer.eos_token_id
+    extra = end_token_ids(config, files.generation_config) - {eos}
+    return Admission(
+        scheduler,
+        Vocabulary(model.vocab_size, eos, frozenset(i for i in extra if i is not None)),
+        tokenizer,
+        engine_seed=secrets.randbits(64) if config.seed is None else config.seed,
+        max_logprobs=config.max_logprobs,
+        num_spec_tokens=speculative.num_speculative_tokens if speculative else None,
+        detailed_metrics=config.per_request_spec_decode_metrics == "detailed",
+    )

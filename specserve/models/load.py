@@ -1,0 +1,214 @@
+"""From tensors by name to a network: every tensor consumed, every weight filled, in the dtype asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from torch import Tensor
+
+from specserve.errors import ModelError
+from specserve.models.decoder import Decoder, Layer, Linear, Weights
+from specserve.models.find import ModelFiles
+from specserve.models.gguf import GgufFile
+from specserve.models.rope import inverse_frequencies
+from specserve.models.source import SafetensorsFolder, Source
+from specserve.models.specs import LayerSpec, ModelSpec, RopeSpec, read_spec
+from specserve.ops import Attention, Ops
+from specserve.ops.attention import Rope
+
+HARMLESS = (".rotary_emb.inv_freq", ".masked_bias")  # leftovers that old exporters wrote
+OUTSIDE_TEXT = tuple(
+    prefix + part for prefix in ("", "model.") for part in ("vision_tower.", "multi_modal_projector.")
+)
+
+
+def load_model(
+    files: ModelFiles, *, ops: Ops, dtype: str, device: torch.device, progress: bool = False
+) -> Decoder:
+    """Read a checkpoint into a `Decoder`. `dtype`: "float32", "bfloat16" or "float16".
+
+    Raises `ModelError`, one line that names file, tensor and what was expected.
+    """
+    spec = read_spec(files.config, str(files.path))
+    source: Source = SafetensorsFolder(files.path) if files.path.is_dir() else GgufFile(files.path)
+    with _bar(progress, files.name, sum(1 for _ in source.names())) as advance:
+        reader = _Reader(source, getattr(torch, dtype), device, advance)
+        weights = _Assembler(spec, reader).weights()
+    reader.check_leftovers()
+    return Decoder(spec, weights, ops, reader.num_bytes)
+
+
+@contextmanager
+def _bar(visible: bool, name: str, total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar on a terminal's standard error, else nothing."""
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not (visible and sys.stderr.isatty())) as bar:
+        task = bar.add_task(f"Loading {name}", total=total)
+        yield lambda: bar.advance(task)
+
+
+class _Reader:
+    """Takes tensors out of a source, each once, checked against the expected shape."""
+
+    def __init__(
+        self, source: Source, dtype: torch.dtype, device: torch.device, advance: Callable[[], None]
+    ) -> None:
+        self._source = source
+        self._dtype = dtype
+        self.device = device
+        self._advance = advance
+        # Multimodal checkpoints keep the text part under a prefix of its own.
+        self._names = {_plain(name): name for name in source.names()}
+        self._taken: set[str] = set()
+        self.num_bytes = 0
+
+    def skip(self, name: str) -> None:
+        """Let a tensor be there without being used."""
+        self._taken.add(name)
+
+    def matrix(self, name: str, *shape: int) -> Tensor:
+        return self._keep(self._read(name, shape).to(self._dtype))
+
+    def stacked(self, names: list[str], heights: list[int], width: int | None) -> Tensor:
+        """Several tensors one under the other: [sum of heights, width], or [sum] for vectors."""
+        tail = () if width is None else (width,)
+        parts = [
+            self._read(name, (height, *tail)).to(self._dtype)
+            for name, height in zip(names, heights, strict=True)
+        ]
+        return self._keep(torch.cat(parts))
+
+    def norm(self, name: str, size: int, offset: bool) -> Tensor:
+        """In float32, whatever the dtype; Gemma's weights count from one."""
+        weight = self._read(name, (size,)).float()
+        return self._keep(weight + 1.0 if offset else weight.clone())
+
+    def check_leftovers(self) -> None:
+        left = [
+            name
+            for name in self._names
+            if name not in self._taken and not name.endswith(HARMLESS) and not name.startswith(OUTSIDE_TEXT)
+        ]
+        if left:
+            name = self._names[left[0]]
+            more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+            raise ModelError(
+                f"{self._source.place(name)}: tensor {name!r}{more} belongs to nothing in this architecture.",
+                "model",
+            )
+
+    def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if name not in self._names:
+            raise ModelError(f"tensor {name!r} of shape {list(shape)} is missing.", "model")
+        own = self._names[name]
+        tensor = self._source.read(own)
+        if tuple(tensor.shape) != shape:
+            raise ModelError(
+                f"{self._source.place(own)}: tensor {own!r} has shape {list(tensor.shape)}, "
+                f"expected {list(shape)}.",
+                "model",
+            )
+        self._taken.add(name)
+        self._advance()
+        return tensor
+
+    def _keep(self, tensor: Tensor) -> Tensor:
+        tensor = tensor.to(self.device).contiguous()
+        self.num_bytes += tensor.numel() * tensor.element_size()
+        return tensor
+
+
+def _plain(name: str) -> str:
+    """The text part's names are the same in every packaging."""
+    for prefix in ("model.language_model.", "language_model.model."):
+        if name.startswith(prefix):
+            return "model." + name.removeprefix(prefix)
+    return name.removeprefix("language_model.")
+
+
+class _Assembler:
+    """Builds the weights of one spec, name by name as Hugging Face's checkpoints have them."""
+
+    def __init__(self, spec: ModelSpec, reader: _Reader) -> None:
+        self._spec = spec
+        self._reader = reader
+        self._ropes: dict[int, Rope] = {}
+
+    def weights(self) -> Weights:
+        spec, reader = self._spec, self._reader
+        embedding = reader.matrix("model.embed_tokens.weight", spec.vocab_size, spec.hidden_size)
+        layers = tuple(self._layer(i, layer) for i, layer in enumerate(spec.layers))
+        norm = reader.norm("model.norm.weight", spec.hidden_size, spec.is_norm_offset)
+        if spec.is_tied:
+            reader.skip("lm_head.weight")  # some exporters repeat the embedding there
+            return Weights(embedding, layers, norm, embedding)
+        return Weights(
+            embedding, layers, norm, reader.matrix("lm_head.weight", spec.vocab_size, spec.hidden_size)
+        )
+
+    def _layer(self, number: int, layer: LayerSpec) -> Layer:
+        spec = self._spec
+        base = f"model.layers.{number}."
+        queries, keys = spec.num_heads * spec.head_size, spec.num_kv_heads * spec.head_size
+        d, f = spec.hidden_size, spec.intermediate_size
+        before_mlp = "pre_feedforward_layernorm" if spec.has_sandwich_norms else "post_attention_layernorm"
+        return Layer(
+            attention=self._attention(base, layer),
+            input_norm=self._norm(base + "input_layernorm.weight", d),
+            qkv=self._fused(base + "self_attn.", "qkv", [queries, keys, keys], d, spec.has_qkv_bias),
+            output=self._linear(base + "self_attn.o_proj", d, queries, spec.has_output_bias),
+            mlp_norm=self._norm(base + before_mlp + ".weight", d),
+            gate_up=self._fused(base + "mlp.", ("gate", "up"), [f, f], d, spec.has_mlp_bias),
+            down=self._linear(base + "mlp.down_proj", d, f, spec.has_mlp_bias),
+            post_attention_norm=self._sandwich(base + "post_attention_layernorm.weight"),
+            post_mlp_norm=self._sandwich(base + "post_feedforward_layernorm.weight"),
+        )
+
+    def _attention(self, base: str, layer: LayerSpec) -> Attention:
+        spec = self._spec
+        names = [f"{base}self_attn.{letter}_norm.weight" for letter in "qk"]
+        query_norm, key_norm = (
+            self._norm(name, spec.head_size) if spec.has_head_norms else None for name in names
+        )
+        return Attention(
+            num_heads=spec.num_heads,
+            num_kv_heads=spec.num_kv_heads,
+            head_size=spec.head_size,
+            scale=spec.scale,
+            rope=self._rope(layer.rope),
+            window=layer.window,
+            query_norm=query_norm,
+            key_norm=key_norm,
+            norm_eps=spec.norm_eps,
+        )
+
+    def _rope(self, rope: RopeSpec) -> Rope:
+        """Layers with the same rope share one object, so that a step computes its angles once."""
+        if id(rope) not in self._ropes:
+            self._ropes[id(rope)] = Rope(inverse_frequencies(rope).to(self._reader.device))
+        return self._ropes[id(rope)]
+
+    def _norm(self, name: str, size: int) -> Tensor:
+        return self._reader.norm(name, size, self._spec.is_norm_offset)
+
+    def _sandwich(self, name: str) -> Tensor | None:
+        return self._norm(name, self._spec.hidden_size) if self._spec.has_sandwich_norms else None
+
+    def _linear(self, name: str, height: int, width: int, has_bias: bool) -> Linear:
+        bias = self._reader.matrix(name + ".bias", height) if has_bias else None
+        return Linear(self._reader.matrix(name + ".weight", height, width), bias)
+
+    def _fused(
+        self, base: str, letters: str | tuple[str, ...], heights: list[int], width: int, has_bias: bool
+    ) -> Linear:
+        names = [f"{base}{letter}_proj" for letter in letters]
+        weight = self._reader.stacked([name + ".weight" for name in names], heights, width)
+        bias = None
+        if has_bias:
+            bias = self._reader.stacked([name + ".bias" for name in names], heights, None)
+        return Linear(weight, bias)
