@@ -54,11 +54,12 @@ def hash_rule(vocab_size: int = 32, surprise: int = 16) -> Rule:
 
 
 def script_rule(texts: Sequence[Sequence[int]], vocab_size: int = 32) -> Rule:
-    """The best token of row p is the one that stands at p + 1 in the text with this context's first token."""
+    """The best token of row p is the one that stands at p + 1 in the text with this context's first token
+    (a server's warm-up begins with another one: then any text)."""
     by_first = {text[0]: text for text in texts}
 
     def logits(ids: Ids, first: int) -> Floats:
-        text = by_first[int(ids[0])]
+        text = by_first.get(int(ids[0]), texts[0])
         out = np.zeros((len(ids) - first, vocab_size), np.float32)
         for row in range(first, len(ids)):
             out[row - first, text[(row + 1) % len(text)]] = BEST
