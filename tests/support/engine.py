@@ -267,5 +267,5 @@ def check_books(engine: Engine) -> None:
 
 def check_idle(engine: Engine) -> None:
     pages = engine.scheduler.pages
-    if pages.num_free != pages.num_pages or engine.scheduler.running or engine.scheduler.waiting:
+    if pages.num_free != pages.num_pages or engine.has_work or engine._seqs:
         raise AssertionError("an idle engine still holds something")
