@@ -7,10 +7,11 @@ A user's mistake is one line on stderr and exit code 2.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,22 @@ def _serve(values: Mapping[str, Any]) -> None:
     from specserve.server.run import run
 
     run(engine, server)
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    engine = engine_config(select(values, EngineConfig))
+    server = asdict(server_config(select(values, ServerConfig)))
+    server["api_key"] = f"{len(server['api_key'])} given"  # not the keys themselves
+    from specserve.engine.check import check
+
+    print(json.dumps({**check(engine), "server": server}, indent=2))
+
+
+def _models(_: Mapping[str, Any]) -> None:
+    from specserve.models.find import ALIASES, is_installed
+
+    for name, alias in ALIASES.items():
+        print(f"{name:16}{'installed' if is_installed(name) else alias.install}")
 
 
 # --- generate -------------------------------------------------------------------------------------
@@ -265,4 +282,6 @@ RUN: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
     "serve": _serve,
     "generate": _generate,
     "chat": _chat,
+    "check": _check,
+    "models": _models,
 }

@@ -1,7 +1,8 @@
 """From `speculative_config` as typed to a complete `SpeculativeConfig`.
 
 Everything that can be known without loading a checkpoint is decided and checked here. Announced methods
-and rules are checked in full first and answer "not built yet" last, so a mistake is told before that.
+are checked in full first and answer "not built yet" last, so a mistake is told before that. Whether a rule
+is built, `verify` knows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from specserve.draft.config_checks import CHECKS, Case, attention_backend, draft
 from specserve.draft.config_keys import Given, read_keys, warn_without_effect
 from specserve.draft.config_methods import ALWAYS_PARALLEL, LOOKUP, SAME_DRAFTER, Method, known_methods
 from specserve.draft.config_model import Drafting, decide_model, without_num_tokens
-from specserve.draft.config_rules import RULES, decide_rules, with_lossy_parameters
+from specserve.draft.config_rules import decide_rules, with_lossy_parameters
 from specserve.draft.config_table import lookup, read_table
 from specserve.draft.config_target import TargetInfo as TargetInfo
 from specserve.errors import ConfigError, NotBuiltYet
@@ -42,7 +43,7 @@ def resolve_speculative(
     """Every key decided; None without speculation. `draft_lengths` has `max_num_seqs + 1` entries.
 
     `read_checkpoint` gives a draft checkpoint's config; without it what only the checkpoint can tell is
-    left out. Raises `ConfigError` naming the key, or `NotBuiltYet` naming the method or rule.
+    left out. Raises `ConfigError` naming the key, or `NotBuiltYet` naming the method.
     """
     if raw is None:
         return None
@@ -142,8 +143,5 @@ def _with_draft_lengths(
 def _refuse_unbuilt(config: SpeculativeConfig, method: Method) -> None:
     if method.build is None:
         raise NotBuiltYet(f"method {method.name!r}", "method")
-    rule = config.rejection_sample_method
-    if not RULES[rule].is_built:
-        raise NotBuiltYet(f"rejection_sample_method {rule!r}", "rejection_sample_method")
     if config.enable_adaptive_verification:
         raise NotBuiltYet("enable_adaptive_verification", "enable_adaptive_verification")

@@ -20,13 +20,12 @@ class Rule:
     """`draft_samples` are the ways of drawing drafts the rule is right for. A lossy one has a `warning`."""
 
     draft_samples: tuple[str, ...]
-    is_built: bool = False
     warning: str | None = None
 
 
 FREE = ("greedy", "probabilistic")
 RULES = {
-    "standard": Rule(FREE, is_built=True),
+    "standard": Rule(FREE),
     "block": Rule(FREE),
     "coupled": Rule(("greedy", "coupled")),  # drafts drawn with the target's own noise, or not drawn at all
     "synthetic": Rule(FREE, warning="Synthetic acceptance ignores the target; its text means nothing."),
