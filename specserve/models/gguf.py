@@ -60,8 +60,8 @@ class GgufFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._header: Header = read_header(path)
-        self._file = path.open("rb")
-        self._data = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        with path.open("rb") as file:  # a mapping outlives its file
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._tensors = {
             name: info for info in self._header.tensors if (name := self._plain_name(info.name)) is not None
         }
