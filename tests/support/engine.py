@@ -18,6 +18,7 @@ from specserve.engine.runner import Runner
 from specserve.engine.scheduler import Scheduler
 from specserve.kv.pages import PageAllocator
 from specserve.kv.pool import allocate
+from specserve.models.base import CausalLM
 from specserve.ops import Ops, reference_ops
 from specserve.text.parts import Parts
 from specserve.text.tokenizer import Tokenizer
@@ -39,7 +40,7 @@ def letters() -> Tokenizer:
 
 
 def make_engine(
-    model: StubModel,
+    model: CausalLM,
     drafter: Drafter | None = None,
     *,
     k: int = 4,
