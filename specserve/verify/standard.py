@@ -12,6 +12,9 @@ noise shared between them biases the result.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -30,7 +33,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 def verify(ops: Ops, logits: Tensor, draft: Draft, sampling: SamplingRows, rng: RowRng) -> Verdict:
     """`specserve.verify.Verify`; greedy where the temperature is 0."""
     if draft.q is not None and any(sampling.temperatures):
-        return _verify_sampled(ops, logits, draft, sampling, rng)
+        return _verify_sampled(ops, logits, draft, draft.q, sampling, rng)
     return greedy.match(draft.tokens, _own_tokens(ops, logits, draft, sampling, rng))
 
 
@@ -51,88 +54,74 @@ def _own_tokens(ops: Ops, logits: Tensor, draft: Draft, sampling: SamplingRows, 
 # --- sampled drafts ---------------------------------------------------------------------------
 
 
-def _verify_sampled(ops: Ops, logits: Tensor, draft: Draft, sampling: SamplingRows, rng: RowRng) -> Verdict:
+def _verify_sampled(
+    ops: Ops, logits: Tensor, draft: Draft, q: Tensor, sampling: SamplingRows, rng: RowRng
+) -> Verdict:
+    """Decides on the host, one sequence at a time, and looks at no row behind a refusal."""
+    lengths = draft.lengths
+    firsts = [0, *accumulate(1 + length for length in lengths)]
+    host, q_host = logits.cpu().numpy(), q.cpu().numpy()
+    q_ids = np.arange(q_host.shape[2]) if draft.q_ids is None else draft.q_ids.cpu().numpy()
+    u = _uniforms(lengths, rng)
     accepted: list[int] = []
-    last_rows: list[int] = []  # where each sequence's kept guesses end
     residuals: dict[int, Floats] = {}
-    first = 0
     for i, tokens in enumerate(draft.tokens):
-        rows = logits[first : first + 1 + len(tokens)]
+        rows = slice(firsts[i], firsts[i + 1])
         if sampling.temperatures[i] == 0.0:
-            kept = greedy.verify(ops, rows, Draft([tokens]), sampling, rng).accepted[0]
+            kept = greedy.verify(ops, logits[rows], Draft([tokens]), sampling, rng).accepted[0]
         else:
-            kept, residual = _accept(rows, draft, i, rng)
+            kept, residual = _accept(host[rows], tokens, q_host[i], q_ids, u[firsts[i] - i :])
             if residual is not None:
                 residuals[i] = residual
         accepted.append(kept)
-        last_rows.append(first + kept)
-        first += 1 + len(tokens)
-    return Verdict(accepted, _next_tokens(ops, logits, last_rows, accepted, residuals, sampling, rng))
+    ends = [first + kept for first, kept in zip(firsts, accepted, strict=False)]
+    indices = [index + kept for index, kept in zip(rng.indices, accepted, strict=True)]
+    ending = RowRng(rng.seeds, indices)
+    return Verdict(accepted, _next_tokens(ops, logits, ends, residuals, sampling, ending))
 
 
-def _next_tokens(
-    ops: Ops,
-    logits: Tensor,
-    last_rows: list[int],
-    accepted: list[int],
-    residuals: dict[int, Floats],
-    sampling: SamplingRows,
-    rng: RowRng,
-) -> list[int]:
-    """From the residual where a guess was refused by the p/q test, else the target's own token."""
-    out = [0] * len(accepted)
-    plain = [i for i in range(len(accepted)) if i not in residuals]
-    sources: list[tuple[list[int], Tensor, int]] = []
-    if plain:
-        sources.append((plain, logits[torch.tensor([last_rows[i] for i in plain])], TARGET))
-    if residuals:
-        sources.append((list(residuals), torch.from_numpy(np.stack(list(residuals.values()))), RESIDUAL))
-    for places, rows, purpose in sources:
-        temperatures = [sampling.temperatures[i] for i in places]
-        indices = [rng.indices[i] + accepted[i] for i in places]
-        drawn = ops.draw(rows, temperatures, [rng.seeds[i] for i in places], indices, purpose)
-        for i, token in zip(places, drawn.tolist(), strict=True):
-            out[i] = token
-    return out
+def _uniforms(lengths: Sequence[int], rng: RowRng) -> NDArray[np.float64]:
+    """One number for each guess, those of all sequences after one another."""
+    seeds: list[int] = []
+    indices: list[int] = []
+    for seed, index, length in zip(rng.seeds, rng.indices, lengths, strict=True):
+        seeds += [seed] * length
+        indices += range(index, index + length)
+    return uniforms(seeds, indices, ACCEPT)
 
 
-def _accept(rows: Tensor, draft: Draft, i: int, rng: RowRng) -> tuple[int, Floats | None]:
-    """How many of sequence i's guesses are kept, and log of the residual if the p/q test refused one.
+def _accept(
+    rows: Floats, tokens: Sequence[int], q: Floats, q_ids: Ids, u: NDArray[np.float64]
+) -> tuple[int, Floats | None]:
+    """How many guesses are kept, and log of the residual [V] if the p/q test refused one.
 
-    A guess that q cannot have drawn (outside a vocabulary, or q = 0) counts as none: the own token follows.
+    `rows` [1 + k, V] logits, `q` [>= k, Vd] with target ids `q_ids` [Vd]. A guess that q cannot have drawn
+    (outside a vocabulary, or q = 0) counts as none: the own token follows.
     """
-    tokens = draft.tokens[i]
-    positions = range(rng.indices[i], rng.indices[i] + len(tokens))
-    u = uniforms([rng.seeds[i]] * len(tokens), positions, ACCEPT)
     for j, token in enumerate(tokens):
-        q, q_ids = _draft_row(draft, i, j)
         column = np.flatnonzero(q_ids == token)
-        if not 0 <= token < rows.shape[1] or not len(column) or q[column[0]] <= 0.0:
+        if not 0 <= token < rows.shape[1] or not len(column) or q[j, column[0]] <= 0.0:
             return j, None
-        p = _softmax(rows[j].cpu().numpy())
-        if not p[token] > u[j] * q[column[0]]:
-            return j, _log_residual(p, q, q_ids)
+        p = _softmax(rows[j])
+        if not p[token] > u[j] * q[j, column[0]]:
+            return j, _log_residual(p, q[j], q_ids)
     return len(tokens), None
 
 
-def _draft_row(draft: Draft, i: int, j: int) -> tuple[Floats, Ids]:
-    """q [Vd] at guess j of sequence i, and the target ids of its columns."""
-    assert draft.q is not None
-    q = draft.q[i, j].cpu().numpy()
-    return q, np.arange(len(q)) if draft.q_ids is None else draft.q_ids.cpu().numpy()
-
-
 def _softmax(row: Floats) -> Floats:
-    """Of one row, summed on its own: a row's bits must not depend on its neighbours. NaN counts as -inf."""
-    row = np.nan_to_num(row, nan=-np.inf, posinf=_LARGEST, neginf=-np.inf)
-    weights = np.exp(row - max(row.max(), -_LARGEST))
+    """Of one row [V], summed on its own: its bits must not depend on its neighbours. NaN counts as -inf."""
+    best = row.max()
+    if not np.isfinite(best):
+        row = np.nan_to_num(row, nan=-np.inf, posinf=_LARGEST, neginf=-np.inf)
+        best = max(row.max(), np.float32(-_LARGEST))
+    weights = np.exp(row - best)
     total = weights.sum()
     p: Floats = weights / total if total > 0.0 else weights
     return p
 
 
 def _log_residual(p: Floats, q: Floats, q_ids: Ids) -> Floats:
-    """log max(p - q, 0) [V]; log p in the rounding accident that nothing of p exceeds q."""
+    """log max(p - q, 0); log p in the rounding accident that nothing of p exceeds q."""
     inside = q_ids < len(p)
     residual = p.copy()
     residual[q_ids[inside]] -= q[inside]
@@ -141,4 +130,31 @@ def _log_residual(p: Floats, q: Floats, q_ids: Ids) -> Floats:
     out = np.full_like(p, -np.inf)
     ids = np.flatnonzero(residual > 0.0)
     out[ids] = np.log(residual[ids])
+    return out
+
+
+def _next_tokens(
+    ops: Ops,
+    logits: Tensor,
+    ends: list[int],
+    residuals: dict[int, Floats],
+    sampling: SamplingRows,
+    rng: RowRng,
+) -> list[int]:
+    """Where a guess was refused by the p/q test, from its residual; else the target's own token of row
+    `ends[i]`. `rng` has the indices of these tokens."""
+    out = [0] * len(ends)
+    plain = [i for i in range(len(ends)) if i not in residuals]
+    sources: list[tuple[list[int], Tensor, int]] = []
+    if plain:
+        sources.append((plain, logits[[ends[i] for i in plain]], TARGET))
+    if residuals:
+        sources.append((list(residuals), torch.from_numpy(np.stack(list(residuals.values()))), RESIDUAL))
+    for places, rows, purpose in sources:
+        temperatures, seeds, indices = (
+            [column[i] for i in places] for column in (sampling.temperatures, rng.seeds, rng.indices)
+        )
+        tokens = ops.draw(rows, temperatures, seeds, indices, purpose).tolist()
+        for i, token in zip(places, tokens, strict=True):
+            out[i] = token
     return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specserve.ops import Ops
+from specserve.ops.philox import DRAFT
 from specserve.types import Draft, RowRng, SamplingRows
 from specserve.verify import Verify
 from tests.support.witness import check
@@ -55,13 +57,14 @@ class Toy:
     def vocab_size(self) -> int:
         return self.rows.shape[2]
 
-    def places(self, prefix: Sequence[int]) -> tuple[int, int]:
+    def row(self, prefix: Text) -> int:
+        """Where the logits after `prefix` are in `rows`, its first two axes taken as one."""
         v = self.vocab_size
-        last = [token if 0 <= token < v else v for token in [v, v, *prefix][-2:]]
-        return last[0], last[1]
+        before, last = (token if 0 <= token < v else v for token in (v, v, *prefix)[-2:])
+        return before * (v + 1) + last
 
-    def probabilities(self, prefix: Sequence[int]) -> NDArray[np.float64]:
-        return self.rows[self.places(prefix)].double().softmax(0).numpy()
+    def probabilities(self, prefix: Text) -> NDArray[np.float64]:
+        return self.rows.flatten(0, 1)[self.row(prefix)].double().softmax(0).numpy()
 
     def joint(self, horizon: int) -> NDArray[np.float64]:
         """The exact law of the first `horizon` tokens, [V ** horizon], first token most significant."""
@@ -101,14 +104,8 @@ def texts(
         prefixes = [done[i] for i in alive]
         own_seeds, indices = [seeds[i] for i in alive], [10 + len(text) for text in prefixes]
         draft = guess(ops, prefixes, own_seeds, indices, k)
-        places = [
-            target.places([*prefix, *tokens[:j]])
-            for prefix, tokens in zip(prefixes, draft.tokens, strict=True)
-            for j in range(1 + len(tokens))
-        ]
-        before, last = torch.tensor(places).T
         sampling, rng = SamplingRows([temperature] * len(alive)), RowRng(own_seeds, indices)
-        verdict = verify(ops, target.rows[before, last], draft, sampling, rng)
+        verdict = verify(ops, rows_of(target, prefixes, draft), draft, sampling, rng)
         for i, tokens, accepted, following in zip(
             alive, draft.tokens, verdict.accepted, verdict.next_tokens, strict=True
         ):
@@ -116,8 +113,69 @@ def texts(
     return [text[:horizon] for text in done]
 
 
+def rows_of(target: Toy, prefixes: Sequence[Text], draft: Draft) -> Tensor:
+    """[R, V]: the 1 + len(draft) rows of every sequence, in order."""
+    texts = zip(prefixes, draft.tokens, strict=True)
+    rows = [target.row((*prefix, *tokens[:j])) for prefix, tokens in texts for j in range(1 + len(tokens))]
+    return target.rows.flatten(0, 1)[rows]
+
+
 def joint_counts(found: Sequence[Text], vocab_size: int) -> NDArray[np.int64]:
     """How often each text occurred, in the order of `Toy.joint`."""
     horizon = len(found[0])
     weights = vocab_size ** np.arange(horizon - 1, -1, -1)
     return np.bincount(np.array(found) @ weights, minlength=vocab_size**horizon)
+
+
+# --- drafters for the toy ---------------------------------------------------------------------
+
+
+def deterministic(choose: Callable[[Text], int]) -> Guess:
+    """Guesses one token after the other, each a function of the text before it."""
+
+    @cache
+    def continued(prefix: Text, k: int) -> Text:
+        text = prefix
+        for _ in range(k):
+            text = (*text, choose(text))
+        return text[len(prefix) :]
+
+    def guess(_ops: Ops, prefixes: list[Text], _seeds: list[int], _indices: list[int], k: int) -> Draft:
+        return Draft([list(continued(prefix, k)) for prefix in prefixes])
+
+    return guess
+
+
+def sampled(draft_target: Toy, q_ids: Sequence[int] | None = None, purpose: int = DRAFT) -> Guess:
+    """Draws from another toy's law, cut to the target ids `q_ids`, with noise of `purpose`."""
+    columns = torch.arange(draft_target.vocab_size) if q_ids is None else torch.tensor(q_ids)
+
+    def guess(ops: Ops, prefixes: list[Text], seeds: list[int], indices: list[int], k: int) -> Draft:
+        tokens: list[list[int]] = [[] for _ in prefixes]
+        q = torch.empty(len(prefixes), k, len(columns))
+        for j in range(k):
+            rows = [draft_target.row((*p, *t)) for p, t in zip(prefixes, tokens, strict=True)]
+            logits = draft_target.rows.flatten(0, 1)[rows]
+            q[:, j] = logits[:, columns].softmax(1)
+            possible = torch.full_like(logits, -torch.inf).index_copy(1, columns, logits[:, columns])
+            ones, positions = [1.0] * len(prefixes), [index + j for index in indices]
+            for own, token in zip(
+                tokens, ops.draw(possible, ones, seeds, positions, purpose).tolist(), strict=True
+            ):
+                own.append(token)
+        return Draft(tokens, q, None if q_ids is None else columns)
+
+    return guess
+
+
+def deterministic_guesses(target: Toy) -> dict[str, Guess]:
+    """From always right at temperature 0 to hopeless, and some that leave the vocabulary."""
+    v = target.vocab_size
+    choices: dict[str, Callable[[Text], int]] = {
+        "best": lambda text: int(target.probabilities(text).argmax()),
+        "worst": lambda text: int(target.probabilities(text).argmin()),
+        "echo": lambda text: text[-1] if text else 0,
+        "hash": lambda text: (sum(token * 31**i for i, token in enumerate(text)) * 7 + 3) % v,
+        "outside": lambda text: [1, v, -1, 2**40, 2][len(text) % 5],
+    }
+    return {name: deterministic(choose) for name, choose in choices.items()}
