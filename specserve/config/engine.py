@@ -41,8 +41,7 @@ class EngineConfig:
         "auto",
         TEXT,
         "arithmetic and weights; auto is float32",
-        choices=("auto", "float32", "float", "bfloat16"),
-        announced=("float16", "half"),
+        choices=("auto", "float32", "float", "bfloat16", "float16", "half"),
     )
     quantization: str | None = option(
         None, TEXT, "weight class", short="-q", announced=("int8", "int4"), like="none"

@@ -14,11 +14,11 @@ logger = logging.getLogger(__name__)
 CPU_ROWS, CPU_PROMPT_ROWS_WHILE_DECODING = 512, 128
 SERVER_ROWS, OFFLINE_ROWS = 2048, 8192  # other devices
 SERVER_SEQS, OFFLINE_SEQS = 128, 256
-DTYPES = {"auto": "float32", "float": "float32"}
+DTYPES = {"auto": "float32", "float": "float32", "half": "float16"}
 
 
 def resolve_dtype(config: EngineConfig) -> str:
-    """The arithmetic: "float32" or "bfloat16"."""
+    """The arithmetic: "float32", "bfloat16" or "float16"."""
     return DTYPES.get(config.dtype, config.dtype)
 
 

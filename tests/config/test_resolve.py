@@ -115,6 +115,7 @@ def test_a_length_that_cannot_be(asked: Any, message: str) -> None:
         ("auto", "auto", ("float32", "float32")),
         ("float", "auto", ("float32", "float32")),
         ("bfloat16", "auto", ("bfloat16", "float16")),
+        ("half", "auto", ("float16", "float16")),
         ("bfloat16", "bfloat16", ("bfloat16", "bfloat16")),
         ("auto", "float16", ("float32", "float16")),
     ],
