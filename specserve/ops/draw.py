@@ -84,7 +84,7 @@ def reference(
 def _best(rows: Floats) -> tuple[Ids, Floats]:
     """Id and value of each row's largest logit. NumPy's argmax is ten times faster than PyTorch's here."""
     tokens = rows.argmax(axis=1)
-    best = np.take_along_axis(rows, tokens[:, None], axis=1)[:, 0]
+    best = rows[np.arange(len(rows)), tokens]
     for row in np.flatnonzero(np.isnan(best)):
         clean = np.where(np.isnan(rows[row]), -np.inf, rows[row])
         tokens[row] = clean.argmax()

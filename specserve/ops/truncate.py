@@ -56,11 +56,14 @@ def _truncate(row: Floats, top_k: int, top_p: float, min_p: float) -> None:
 def _nucleus(row: Floats, top_p: float) -> Ids:
     """Places of the most likely logits, as many as it takes for their mass to reach top_p.
 
-    The masses are added up from the most likely on, one by one, so how many are looked at changes nothing.
+    The masses are added up from the most likely on, one by one, so how many are looked at changes nothing:
+    sets of far too little mass are not even sorted.
     """
     weights = np.exp(row - row.max())
     goal = top_p * float(weights.sum())
     for ids in heads(row):
+        if weights[ids].sum() < 0.999 * goal:
+            continue
         ids = descending(row, ids)
         masses = np.cumsum(weights[ids], dtype=np.float64)
         if masses[-1] >= goal:
