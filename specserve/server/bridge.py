@@ -242,14 +242,14 @@ class Bridge:
         return StepOutputs(outputs, stats)
 
     def _add(self, ticket: Ticket) -> None:
-        added: list[str] = []
         try:
             for request in ticket.requests:
                 self._engine.add(request)
-                added.append(request.request_id)
-        except UserError as error:
-            for request_id in added:
-                self._engine.abort(request_id)
+        except Exception as error:
+            for request in ticket.requests:
+                self._engine.abort(request.request_id)
+            if not isinstance(error, UserError):
+                logger.exception("A request could not be added; it ends with an error.")
             self._call(partial(self._reject, ticket, error))
 
     def _abort(self, request_ids: list[str]) -> None:

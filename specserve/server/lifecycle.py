@@ -46,6 +46,7 @@ class Lifecycle:
 
     async def run(self, sock: socket.socket) -> bool:
         """Serve on a bound socket until `stop`. False when the model could not be warmed up."""
+        logger.info("Listening on %s.", _address(sock))
         self._bridge.start()
         serving = asyncio.create_task(self._server.serve(sockets=[sock]))
         serving.add_done_callback(lambda _: self.stop())  # it could not start
@@ -89,6 +90,11 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def _address(sock: socket.socket) -> str:
+    name = sock.getsockname()
+    return name if isinstance(name, str) else f"{name[0]}:{name[1]}"
 
 
 def bind(config: ServerConfig) -> socket.socket:

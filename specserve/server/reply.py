@@ -40,7 +40,7 @@ class Reply:
         self._has_timings = job.is_single and bool(body.timings or body.timings_per_token)
         self._num_prompt = sum(len(request.prompt_token_ids) for request in job.requests)
         self._num_completion = 0
-        self._num_cached = 0
+        self._num_cached: dict[str, int] = {}  # by prompt
         self._num_open = len(self._choices)
         self._last: Output | None = None
         kind = _object(self._is_chat, job.is_stream)
@@ -120,15 +120,15 @@ class Reply:
             for sibling in range(self._job.params.n):
                 self._choices[output.request_id, sibling].prompt_logprobs = output.prompt_logprobs
         self._num_completion += len(output.token_ids)
-        if output.index == 0 and output.finish_reason is not None:
-            self._num_cached += output.num_cached_tokens
+        if output.index == 0 and output.token_ids:  # the others hit the first one's pages, not the cache
+            self._num_cached[output.request_id] = output.num_cached_tokens
         if output.finish_reason is not None:
             self._num_open -= 1
         return choice
 
     @property
     def _usage(self) -> dict[str, Any]:
-        num_cached = self._num_cached if self._served.shows_cached_tokens else None
+        num_cached = sum(self._num_cached.values()) if self._served.shows_cached_tokens else None
         return figures.usage(self._num_prompt, self._num_completion, num_cached)
 
     def _metrics(self, last: Output | None) -> dict[str, Any]:

@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 Int = Annotated[int, Field(ge=-(2**63), lt=2**63)]  # what a tensor can hold
 Ids = Annotated[list[Int], Field(fail_fast=True)]
 Texts = Annotated[list[str], Field(fail_fast=True)]
-Bias = Annotated[dict[str, float], Field(max_length=1024)]
 Messages = Annotated[list[dict[str, Any]], Field(fail_fast=True, min_length=1)]
 Prompts = list[str] | list[list[int]]
 
@@ -80,7 +79,7 @@ class GenerationBody(BaseModel):
     stop_token_ids: Ids | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
-    logit_bias: Bias | None = None
+    logit_bias: dict[str, float] | None = None
     allowed_token_ids: Ids | None = None
     bad_words: Texts | None = None
     prompt_logprobs: Int | None = None
@@ -183,6 +182,7 @@ _ASKS_FOR_NOTHING: Mapping[str, Callable[[Any], bool]] = {
     "guided_choice": _is_off,
     "guided_grammar": _is_off,
     "suffix": _is_off,
+    "echo": _is_off,  # of a chat
     "best_of": lambda value: value == 1,
     "use_beam_search": _is_off,
     "prompt_embeds": _is_off,

@@ -176,7 +176,7 @@ def test_a_full_queue_refuses_all_requests_of_a_ticket_or_none() -> None:
         bridge.submit(both)
         with pytest.raises(Overloaded):
             await both.take()
-        assert engine.aborted == ["a"]
+        assert engine.aborted == ["a", "b"]
         assert bridge.num_inside == 0
         fits = ticket("c", n=3)
         bridge.submit(fits)
@@ -184,6 +184,21 @@ def test_a_full_queue_refuses_all_requests_of_a_ticket_or_none() -> None:
         assert len({output.index for output in await all_of(fits)}) == 3
 
     with_bridge(engine, body)
+
+
+def test_a_request_that_breaks_the_admission_ends_alone(caplog: pytest.LogCaptureFixture) -> None:
+    engine = FakeEngine(lambda request, _index: "" if request.request_id != "bad" else 1 / 0)  # type: ignore[return-value]
+
+    async def body(bridge: Bridge) -> None:
+        bad, good = ticket("bad"), ticket("good")
+        bridge.submit(bad)
+        bridge.submit(good)
+        with pytest.raises(ZeroDivisionError):
+            await bad.take()
+        assert (await all_of(good))[-1].finish_reason == "stop"
+
+    with_bridge(engine, body)
+    assert "could not be added" in caplog.text
 
 
 def test_places_are_bounded() -> None:
