@@ -111,7 +111,7 @@ class LLM:
         each = [params] * len(listed) if isinstance(params, SamplingParams) else list(params)
         if len(each) != len(listed):
             raise InvalidRequest(
-                f"sampling_params holds {len(each)} entries for {len(listed)} prompts; give one, or one each.",
+                f"sampling_params holds {len(each)} entries for {len(listed)} prompts; give one or one each.",
                 "sampling_params",
             )
         results = self._finish([self._request(*pair) for pair in zip(listed, each, strict=True)])

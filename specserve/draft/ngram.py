@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specserve.draft.base import SYNCED_ALWAYS
+from specserve.draft.config_target import TargetInfo
 from specserve.types import Ask, AskBatch, CommitBatch, Draft, Needs
 
 Match = Literal["recent", "earliest"]
@@ -27,7 +28,8 @@ class Options:
     prompt_lookup_match: Match = "recent"
 
 
-def build(options: Options, target: object) -> NgramDrafter:
+def build(options: Options, _target: TargetInfo) -> NgramDrafter:
+    """The target does not matter: every text is drafted alike."""
     return NgramDrafter(options)
 
 

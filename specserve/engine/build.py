@@ -32,8 +32,8 @@ from specserve.config.scheduler import SchedulerConfig
 from specserve.config.speculative import SpeculativeConfig
 from specserve.draft import load_drafter
 from specserve.draft.base import Drafter
-from specserve.draft.config import TargetInfo, resolve_speculative
 from specserve.engine.admission import Admission, Vocabulary
+from specserve.engine.choose import choose
 from specserve.engine.draft_length import DraftLength
 from specserve.engine.engine import Engine
 from specserve.engine.runner import Runner
@@ -41,7 +41,7 @@ from specserve.engine.scheduler import Scheduler
 from specserve.errors import ConfigError
 from specserve.kv.pages import PageAllocator
 from specserve.kv.pool import allocate, bytes_per_token
-from specserve.models import ModelFiles, find_model, load_model
+from specserve.models import ModelFiles, load_model
 from specserve.models.base import CausalLM
 from specserve.ops import Ops, reference_ops
 from specserve.text.tokenizer import Tokenizer
@@ -75,11 +75,11 @@ def build(config: EngineConfig, *, is_offline: bool, ops: Ops | None = None) -> 
     """
     ops = ops or reference_ops()
     device = pick_device(config.device)
-    files = find_model(config.model, revision=config.revision)
+    choice = choose(config, is_offline=is_offline)
+    config, files, speculative = choice.config, choice.files, choice.speculative
     tokenizer = Tokenizer.load(_tokenizer_path(config, files), trust=config.trust_remote_code)
     model = load_model(files, ops=ops, dtype=resolve_dtype(config), device=device, progress=True)
-    speculative = _resolve_speculative(config, files, model, is_offline)
-    drafter = load_drafter(speculative, _target_info(config, files, model))
+    drafter = load_drafter(speculative, choice.target)
     shapes = _cache_shapes(config, model, drafter)
     scheduler = _size_cache(config, device, shapes, model, drafter, is_offline)
     cache = allocate(shapes, scheduler.num_pages, scheduler.page_size, device)
@@ -116,30 +116,6 @@ def pick_device(name: str) -> torch.device:
 
 def _tokenizer_path(config: EngineConfig, files: ModelFiles) -> Path:
     return Path(config.tokenizer) if config.tokenizer else files.path
-
-
-def _target_info(config: EngineConfig, files: ModelFiles, model: CausalLM) -> TargetInfo:
-    return TargetInfo(
-        vocab_size=model.vocab_size,
-        max_model_len=model.max_position,
-        num_layers=len(model.layers),
-        hidden_size=model.hidden_size,
-        model=config.model,
-        hf_config=files.config,
-    )
-
-
-def _resolve_speculative(
-    config: EngineConfig, files: ModelFiles, model: CausalLM, is_offline: bool
-) -> SpeculativeConfig | None:
-    if config.speculative_config is None:
-        return None
-    return resolve_speculative(
-        config.speculative_config,
-        _target_info(config, files, model),
-        max_num_seqs=resolve_max_num_seqs(config, offline=is_offline),
-        async_scheduling=config.async_scheduling,
-    )
 
 
 def _cache_shapes(config: EngineConfig, model: CausalLM, drafter: Drafter) -> list[KVShape]:

@@ -22,11 +22,8 @@ from specserve.config.resolve import (
     resolve_max_num_seqs,
     resolve_scheduler,
 )
-from specserve.draft.config import TargetInfo, resolve_speculative
-from specserve.draft.config_speculators import follow_speculators
-from specserve.models.find import ModelFiles, find_model
-from specserve.models.specs import ModelSpec, read_spec
-from specserve.verify import find_rule
+from specserve.engine.choose import choose
+from specserve.models.specs import ModelSpec
 
 NUM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -36,22 +33,12 @@ def check(config: EngineConfig) -> dict[str, Any]:
 
     Weights are counted by the model's shape; a drafter's own layers are not counted.
     """
-    files = find_model(config.model, revision=config.revision)
-    config = follow_speculators(config, files.config)
-    if config.model != files.name:
-        files = find_model(config.model)
-    spec = read_spec(files.config, files.name)
+    choice = choose(config, is_offline=False)
+    config, files, spec = choice.config, choice.files, choice.spec
     max_num_seqs = resolve_max_num_seqs(config, offline=False)
-    speculative = resolve_speculative(
-        config.speculative_config,
-        _target_info(files, spec),
-        max_num_seqs=max_num_seqs,
-        async_scheduling=config.async_scheduling,
-    )
     speculation = None
-    if speculative is not None:
-        find_rule(speculative.rejection_sample_method)
-        speculation = asdict(speculative)
+    if choice.speculative is not None:
+        speculation = asdict(choice.speculative)
         del speculation["draft_lengths"]  # long, and the same again
     facts, per_token = _memory_facts(config, spec), _bytes_per_token(config, spec)
     max_model_len = resolve_max_model_len(config, spec.max_position, fitting_tokens(config, facts, per_token))
@@ -74,17 +61,6 @@ def num_parameters(spec: ModelSpec) -> int:
     attention = 2 * (spec.num_heads + spec.num_kv_heads) * spec.head_size
     layer = spec.hidden_size * (attention + 3 * spec.intermediate_size)
     return spec.vocab_size * spec.hidden_size * (1 if spec.is_tied else 2) + len(spec.layers) * layer
-
-
-def _target_info(files: ModelFiles, spec: ModelSpec) -> TargetInfo:
-    return TargetInfo(
-        model=files.name,
-        vocab_size=spec.vocab_size,
-        max_model_len=spec.max_position,
-        num_layers=len(spec.layers),
-        hidden_size=spec.hidden_size,
-        hf_config=files.config,
-    )
 
 
 def _memory_facts(config: EngineConfig, spec: ModelSpec) -> MemoryFacts:

@@ -44,7 +44,7 @@ class _Budget:
 
 
 class Scheduler:
-    """Queues of sequences and the plan of the next step. `commit.py` and `settle.py` write the results."""
+    """Queues of sequences, the plan of the next step, and what its end frees. `commit.py` writes results."""
 
     def __init__(self, config: SchedulerConfig, pages: PageAllocator, needs: Needs) -> None:
         self.config = config
@@ -196,9 +196,8 @@ class Scheduler:
 
     def _admit(self, seq: Sequence, plan: Plan, budget: _Budget, is_alone: bool) -> bool:
         """Start a waiting sequence if its whole prompt could be held; False when it cannot be now."""
-        # The last known token is always computed: its row gives the next one.
-        # Prompt logprobs need every prompt row.
         needs_all_rows = seq.wants_prompt_logprobs and not seq.is_prompt_done
+        # The last known token is always computed: its row gives the next one.
         limit = 0 if needs_all_rows else len(seq.tokens) - 1
         pages, keys = self.pages.match(seq.table.root, seq.tokens, limit)
         num_hits = len(pages) * self.config.page_size

@@ -13,7 +13,7 @@ from specserve.models.specs import RopeSpec
 def inverse_frequencies(spec: RopeSpec) -> Tensor:
     """[rotated / 2] float32 on the CPU."""
     exponents = torch.arange(0, spec.rotated, 2, dtype=torch.int64).float() / spec.rotated
-    frequencies = torch.pow(spec.base, exponents).reciprocal()
+    frequencies: Tensor = torch.pow(spec.base, exponents).reciprocal()
     if spec.scaling["rope_type"] == "linear":
         return frequencies / spec.scaling["factor"]
     if spec.scaling["rope_type"] == "factors":
