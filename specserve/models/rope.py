@@ -15,7 +15,7 @@ def inverse_frequencies(spec: RopeSpec) -> Tensor:
     exponents = torch.arange(0, spec.rotated, 2, dtype=torch.int64).float() / spec.rotated
     frequencies: Tensor = torch.pow(spec.base, exponents).reciprocal()
     if spec.scaling["rope_type"] == "linear":
-        return frequencies / spec.scaling["factor"]
+        return frequencies / float(spec.scaling["factor"])
     if spec.scaling["rope_type"] == "factors":
         return frequencies / torch.tensor(spec.scaling["factors"])
     if spec.scaling["rope_type"] == "llama3":
