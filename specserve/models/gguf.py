@@ -27,7 +27,9 @@ ARCHITECTURES = {
     "qwen3": "Qwen3ForCausalLM",
     "gemma3": "Gemma3ForCausalLM",
 }
-GEMMA_LOCAL_BASE = 10_000.0  # not in the metadata: the same in every Gemma 3
+# Rarely in the metadata: the same in every Gemma 3.
+GEMMA_LOCAL_BASE = 10_000.0
+GEMMA_PERIOD = 6
 GEMMA_27B_LAYERS = 62  # the one size whose attention scale is not that of its head size
 
 PLAIN_NAMES = {
@@ -153,7 +155,8 @@ class GgufFile:
         return {
             "hidden_activation": "gelu_pytorch_tanh",
             "sliding_window": self._key("attention.sliding_window"),
-            "rope_local_base_freq": GEMMA_LOCAL_BASE,
+            "sliding_window_pattern": self._key("attention.sliding_window_pattern", GEMMA_PERIOD),
+            "rope_local_base_freq": self._key("rope.freq_base_swa", GEMMA_LOCAL_BASE),
             "query_pre_attn_scalar": scalar,
             "norms_are_folded": True,
         }

@@ -37,7 +37,7 @@ def load_model(
     spec = read_spec(files.config, str(files.path))
     source: Source = SafetensorsFolder(files.path) if files.path.is_dir() else GgufFile(files.path)
     with _bar(progress, files.name, sum(1 for _ in source.names())) as advance:
-        reader = _Reader(source, getattr(torch, dtype), device, advance)
+        reader = _Reader(source, str(files.path), getattr(torch, dtype), device, advance)
         weights = _Assembler(spec, reader).weights()
     reader.check_leftovers()
     return Decoder(spec, weights, ops, reader.num_bytes)
@@ -56,9 +56,15 @@ class _Reader:
     """Takes tensors out of a source, each once, checked against the expected shape."""
 
     def __init__(
-        self, source: Source, dtype: torch.dtype, device: torch.device, advance: Callable[[], None]
+        self,
+        source: Source,
+        path: str,
+        dtype: torch.dtype,
+        device: torch.device,
+        advance: Callable[[], None],
     ) -> None:
         self._source = source
+        self._path = path
         self._dtype = dtype
         self.device = device
         self._advance = advance
@@ -104,13 +110,19 @@ class _Reader:
 
     def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if name not in self._names:
-            raise ModelError(f"tensor {name!r} of shape {list(shape)} is missing.", "model")
+            raise ModelError(f"{self._path}: tensor {name!r} of shape {list(shape)} is missing.", "model")
         own = self._names[name]
         tensor = self._source.read(own)
         if tuple(tensor.shape) != shape:
             raise ModelError(
                 f"{self._source.place(own)}: tensor {own!r} has shape {list(tensor.shape)}, "
                 f"expected {list(shape)}.",
+                "model",
+            )
+        if not tensor.is_floating_point():
+            raise ModelError(
+                f"{self._source.place(own)}: tensor {own!r} holds {tensor.dtype}, expected a float type; "
+                "quantised checkpoints are read as GGUF.",
                 "model",
             )
         self._taken.add(name)

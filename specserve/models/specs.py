@@ -70,9 +70,13 @@ def read_spec(config: Config, source: str) -> ModelSpec:
         known = ", ".join(FAMILIES)
         raise ModelError(f"{source}: unknown architecture {names[0]!r}; there are {known}.", "model")
     try:
+        _check_counts(config.get("text_config") or config)
         return family(config)
     except KeyError as error:
         raise ModelError(f"{source}: the config of {names[0]} lacks {error.args[0]!r}.", "model") from None
+    except TypeError as error:
+        reason = f"a value in the config of {names[0]} has the wrong type ({error})."
+        raise ModelError(f"{source}: {reason}", "model") from None
     except ValueError as error:
         raise ModelError(f"{source}: {error}", "model") from None
 
@@ -180,7 +184,30 @@ GEMMA3_TEXT_DEFAULTS: Mapping[str, Any] = {
 }
 
 
+COUNTS = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+    "sliding_window",
+)
+
+
 # --- parts ------------------------------------------------------------------------------------
+
+
+def _check_counts(config: Config) -> None:
+    for key in COUNTS:
+        value = config.get(key)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ValueError(f"{key} is {value!r} in the config, a positive integer was expected.")
+    heads, kv_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
+    if heads and kv_heads and heads % kv_heads:
+        raise ValueError(f"{heads} query heads cannot share {kv_heads} key heads evenly.")
 
 
 def _common(config: Config, layers: tuple[LayerSpec, ...]) -> ModelSpec:
@@ -209,7 +236,12 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "swish": "silu",
     "gelu_pytorch_tanh": "gelu_tanh",
 }
-ROPE_TYPES = ("default", "linear", "llama3", "factors")
+ROPE_TYPES: Mapping[str, tuple[str, ...]] = {  # and the keys each needs
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "factors": ("factors",),
+}
 
 
 def _rope(config: Config, default: float = 10_000.0) -> RopeSpec:
@@ -218,7 +250,13 @@ def _rope(config: Config, default: float = 10_000.0) -> RopeSpec:
     kind = given.get("rope_type") or given.get("type") or "default"
     if kind not in ROPE_TYPES:
         raise ValueError(f"rope type {kind!r} is out of scope; there are {', '.join(ROPE_TYPES)}.")
+    for key in ROPE_TYPES[kind]:
+        if key not in given:
+            raise ValueError(f"rope type {kind!r} lacks {key!r}.")
     head = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     share = given.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+    rotated = int(head * share)
+    if kind == "factors" and len(given["factors"]) != rotated // 2:
+        raise ValueError(f"{len(given['factors'])} rope factors for {rotated // 2} frequencies.")
     base = given.get("rope_theta") or config.get("rope_theta") or default
-    return RopeSpec(float(base), int(head * share), {**given, "rope_type": kind})
+    return RopeSpec(float(base), rotated, {**given, "rope_type": kind})
