@@ -34,11 +34,10 @@ WARM_UP = "warm-up"
 
 
 class EngineThreadWork(Protocol):
-    """What the bridge uses of the engine; everything but `check` on its own thread."""
+    """What the bridge uses of the engine, all of it on the engine's thread."""
 
     @property
     def has_work(self) -> bool: ...
-    def check(self, request: Request) -> None: ...
     def snapshot(self) -> StepStats: ...
     def add(self, request: Request) -> None: ...
     def abort(self, request_id: str) -> list[FinishedStats]: ...
@@ -70,7 +69,8 @@ class Bridge:
         self._num_preparing = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
-        self._closed: str | None = "The model is warming up."  # why nothing is taken
+        self._closed: str | None = "The model is warming up."  # why nothing can be taken
+        self._refusal: str | None = None  # why nothing will be taken
         self._idle = asyncio.Event()
         self._ready = asyncio.Event()
         self._idle.set()
@@ -86,12 +86,12 @@ class Bridge:
     async def ready(self) -> bool:
         """Wait for the warm-up; False when it failed."""
         await self._ready.wait()
-        return self.is_healthy
+        return self._closed is None
 
     @property
     def is_healthy(self) -> bool:
         """Whether a request could be served now, a full queue apart."""
-        return self._closed is None
+        return self._closed is None and self._refusal is None
 
     @property
     def num_inside(self) -> int:
@@ -128,7 +128,7 @@ class Bridge:
 
     def refuse(self, reason: str) -> None:
         """Take no more requests; those inside go on."""
-        self._closed = self._closed or reason
+        self._refusal = self._refusal or reason
 
     async def drain(self, seconds: float) -> bool:
         """Wait until nothing runs, then end what still does with reason "abort". False if that was needed."""
@@ -149,8 +149,8 @@ class Bridge:
             self._thread.join(seconds)
 
     def _check_open(self) -> None:
-        if self._closed is not None:
-            raise unavailable(self._closed)
+        if (reason := self._refusal or self._closed) is not None:
+            raise unavailable(reason)
 
     def _forget(self, ticket: Ticket) -> list[str]:
         ids = [request.request_id for request in ticket.requests]
@@ -176,8 +176,7 @@ class Bridge:
         ticket.fail(error)
 
     def _open(self) -> None:
-        if self._closed is not None and not self._ready.is_set():
-            self._closed = None
+        self._closed = None
         self._ready.set()
 
     def _close(self) -> None:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from specserve.metrics.prometheus import http_requests
 
 _GOOD_ID = re.compile(r"[!-~]{1,256}")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _NOT_COUNTED = frozenset({"/metrics", "/health", "/load", "/ping", "/version"})
 
 
@@ -24,8 +25,9 @@ class HttpCounts:
     def answered(self, scope: Scope, status: int) -> None:
         """Handlers are route patterns, so a scan of random paths makes one series, not thousands."""
         handler = getattr(scope.get("route"), "path", "none")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
         if handler not in _NOT_COUNTED:
-            self._requests.labels(handler, scope["method"], f"{status // 100}xx").inc()
+            self._requests.labels(handler, method, f"{status // 100}xx").inc()
 
 
 class Traffic:

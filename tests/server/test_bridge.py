@@ -309,6 +309,24 @@ def test_draining_refuses_new_requests_and_finishes_running_ones() -> None:
     assert engine.aborted == []
 
 
+def test_a_bridge_that_refuses_while_it_warms_up_does_not_open() -> None:
+    engine = FakeEngine()
+    gate = gated(engine)
+
+    async def main() -> None:
+        bridge = Bridge(engine, lambda _: None, max_requests=8)
+        bridge.start()
+        bridge.refuse("The server is shutting down.")
+        gate.release(10)
+        assert await bridge.ready()  # the model was fine
+        assert not bridge.is_healthy
+        with pytest.raises(ApiError, match="shutting down"):
+            bridge.submit(ticket("a"))
+        bridge.stop()
+
+    asyncio.run(main())
+
+
 def test_draining_aborts_what_takes_too_long() -> None:
     engine = FakeEngine()
 

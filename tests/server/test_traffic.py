@@ -22,7 +22,7 @@ async def _break(_: Request) -> Response:
 
 
 def ask(
-    path: str = "/show", given: str | None = None, **options: Any
+    path: str = "/show", given: str | None = None, method: str = "GET", **options: Any
 ) -> tuple[httpx.Response, CollectorRegistry]:
     registry = CollectorRegistry()
     inner = FastAPI()
@@ -34,7 +34,7 @@ def ask(
     async def main() -> httpx.Response:
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.get(path, headers=headers)
+            return await client.request(method, path, headers=headers)
 
     return asyncio.run(main()), registry
 
@@ -64,7 +64,8 @@ def test_an_answer_that_never_came_counts_as_a_500() -> None:
     assert registry.get_sample_value("http_requests_total", labels) == 1.0
 
 
-def test_unknown_paths_share_one_series() -> None:
-    _, registry = ask("/random")
-    labels = {"handler": "none", "method": "GET", "status": "4xx"}
+@pytest.mark.parametrize(("method", "counted"), [("GET", "GET"), ("SPAM17", "other")])
+def test_unknown_paths_and_methods_share_one_series(method: str, counted: str) -> None:
+    _, registry = ask("/random", method=method)
+    labels = {"handler": "none", "method": counted, "status": "4xx"}
     assert registry.get_sample_value("http_requests_total", labels) == 1.0
