@@ -125,7 +125,7 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(
-    max_examples=80,
+    max_examples=60,
     stateful_step_count=30,
     derandomize=True,
     deadline=None,

@@ -169,7 +169,7 @@ LAWS = [
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("guess", [one_hot, drawn_from_q])
 def test_recipe_24_the_draw_is_fair(guess: Guess, k: int, params: dict[str, float], law: np.ndarray) -> None:
-    counts = frequencies(guess, k, 6_000, **params)
+    counts = frequencies(guess, k, 3_000, **params)
     assert chi_square(counts, law) < 13.8, "one in a thousand of fair draws is that far off"
     assert ((counts > 0) == (law > 0)).all()
 
