@@ -132,6 +132,12 @@ def test_an_end_tokens_text_is_hidden_unless_asked_for() -> None:
         assert (seq.stream.text, seq.output[1:]) == (text, [A, B])
 
 
+def test_an_end_token_outranks_a_stop_string_it_completes() -> None:
+    more = {"stop_token_ids": [B], "stop": "ab", "include_stop_str_in_output": True}
+    seq, _, _ = verified(params(**more), [A, B], [A, B, C])
+    assert (seq.output[1:], seq.stop_reason) == ([A, B], B)
+
+
 def test_a_chunk_commits_its_rows_and_emits_nothing() -> None:
     desk = Desk(max_num_batched_tokens=4)
     seq = desk.add("a", 6)

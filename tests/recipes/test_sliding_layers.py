@@ -1,4 +1,4 @@
-"""Recipe 20 for what is served: sliding windows. A refused guess's rows lie past the window's end, never in it.
+"""Recipe 20 for what is served: sliding windows. Rows of refused guesses lie past the window, never in it.
 
 Targets with recurrent state are refused by name when a checkpoint is loaded.
 """
