@@ -52,6 +52,8 @@ class Scheduler:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self._needs = needs
+        # It cuts prompts into chunks; a prompt that may not be cut would never start.
+        self._threshold = config.long_prefill_token_threshold if config.enable_chunked_prefill else 0
 
     def add(self, seqs: list[Sequence]) -> None:
         if len(self.waiting) + len(seqs) > self.config.max_waiting:
@@ -119,8 +121,8 @@ class Scheduler:
     ) -> int:
         known = len(seq.tokens) - computed
         num_rows = known + num_drafts
-        if (threshold := self.config.long_prefill_token_threshold) and not is_alone:
-            num_rows = min(num_rows, threshold)
+        if self._threshold and not is_alone:
+            num_rows = min(num_rows, self._threshold)
         if known > 1:
             num_rows = min(num_rows, budget.prompt)
         num_rows = min(num_rows, budget.rows, budget.inputs - budget.draft_slots)
