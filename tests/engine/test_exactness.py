@@ -75,7 +75,7 @@ def run_cell(cell: dict[str, Any]) -> tuple[Run, Recording]:
         max_num_seqs=cell["max_num_seqs"],
         budget=cell["budget"] if cell["chunking"] else MAX_LEN,
         prompt_rows=cell["prompt_rows"] if cell["chunking"] else None,
-        threshold=cell["threshold"] if cell["chunking"] else 0,
+        threshold=cell["threshold"],
         chunking=cell["chunking"],
         policy=cell["policy"],
         caching=cell["caching"],

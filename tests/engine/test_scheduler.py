@@ -151,6 +151,13 @@ def test_without_chunks_a_prompt_waits_until_it_fits_whole() -> None:
     assert rows(desk.step()) == {"a": 1, "b": 6}
 
 
+def test_without_chunks_no_threshold_holds_a_prompt_back() -> None:
+    desk = Desk(max_num_batched_tokens=32, long_prefill_token_threshold=6, enable_chunked_prefill=False)
+    desk.add("a", 10)
+    desk.add("b", 12)
+    assert rows(desk.step()) == {"a": 10, "b": 12}
+
+
 def test_running_sequences_come_first_and_at_most_so_many() -> None:
     desk = Desk(max_num_seqs=2)
     for name in "abc":
