@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from hypothesis import HealthCheck, settings
@@ -30,19 +31,31 @@ class Machine(RuleBasedStateMachine):
     @initialize(
         page_size=st.integers(1, 9),
         spare=st.floats(1.0, 2.5),
-        budget=st.integers(1, 40),
+        budget=st.integers(4, 40),
+        draft_slots=st.integers(0, 3),
         prompt_rows=st.integers(1, 40),
         max_num_seqs=st.integers(1, 5),
         table=st.lists(st.integers(0, 6), min_size=5, max_size=5),
         threshold=st.integers(0, 9),
         policy=st.sampled_from(["fcfs", "priority"]),
         caching=st.booleans(),
+        chunking=st.booleans(),
         is_lazy=st.booleans(),
     )
     def build(
-        self, page_size: int, spare: float, table: list[int], policy: str, is_lazy: bool, **options: int
+        self,
+        page_size: int,
+        spare: float,
+        budget: int,
+        draft_slots: int,
+        table: list[int],
+        policy: str,
+        chunking: bool,
+        is_lazy: bool,
+        **options: int,
     ) -> None:
         drafter = Cached(Guesser(any_guesses), MODEL, page_size, k=6, is_lazy=is_lazy)
+        drafter.needs = replace(drafter.needs, draft_slots=draft_slots)
         self.drafter = Recording(drafter, page_size, MODEL, may_exceed=True)
         self.engine = make_engine(
             MODEL,
@@ -51,6 +64,8 @@ class Machine(RuleBasedStateMachine):
             num_pages=round(-(-MAX_LEN // page_size) * spare),
             max_model_len=MAX_LEN,
             table=[0, *table],
+            budget=budget if chunking else MAX_LEN + draft_slots,
+            chunking=chunking,
             policy=policy,
             eos=None,
             max_waiting=10,
