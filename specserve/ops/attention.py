@@ -2,18 +2,25 @@
 
 A row reads its own key back from the cache, in the cache's dtype, so what it sees does not depend on which
 step wrote it. Slots past a sequence's context are never read.
+
+Sequences with equally many rows are attended together. Their contexts end at the same column: key j of c is
+the one at position `context - c + j`, and where that is negative the first key stands in, hidden.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specserve.ops import cache as cache_ops
 from specserve.ops import norm, rope
 from specserve.types import LayerCache, Rows
+
+MAX_KEYS = 1 << 15  # gathered at once, unless one sequence alone has more
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,31 +48,69 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class Group:
+    """b sequences of n rows each. `masks` [b, 1, n, keys], True where a row sees a key, by window, as they
+    come up; None where every row sees every key."""
+
+    rows: Tensor  # [b, n] int64, where their rows stand in the batch
+    slots: Tensor  # [b, c] int64
+    contexts: list[int]  # [b], the longest is c
+    masks: dict[int | None, Tensor | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What all layers of a step share: each sequence's slots, and angles and masks as they come up."""
+    """What all layers of a step share: who is attended with whom, and angles as they come up."""
 
     rows: Rows
-    slots: list[Tensor]  # per sequence, [context] int64
+    groups: list[Group]
     angles: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    masks: dict[tuple[int, int | None], Tensor] = field(default_factory=dict)
 
 
 def plan(rows: Rows) -> Plan:
-    """Look the slots up once per step. Rows' contexts must be covered by their block tables."""
-    size = rows.page_size
-    offsets = torch.arange(size, device=rows.slots.device)
-    slots = []
-    for pages, context in zip(rows.block_tables, rows.contexts, strict=True):
-        used = torch.tensor(pages[: -(-context // size)], dtype=torch.int64, device=offsets.device)
-        slots.append((used[:, None] * size + offsets).reshape(-1)[:context])
-    return Plan(rows, slots)
+    """Look the slots up once per step. Contexts must be covered by their block tables."""
+    alike: dict[tuple[int, int], list[int]] = {}
+    for i, context in enumerate(rows.contexts):
+        num_rows = rows.starts[i + 1] - rows.starts[i]
+        if num_rows:  # contexts of one bit length: no more than half of what is gathered is filling
+            alike.setdefault((num_rows, context.bit_length()), []).append(i)
+    return Plan(
+        rows,
+        [
+            _group(rows, num_rows, members)
+            for (num_rows, bits), sequences in alike.items()
+            for members in _runs(sequences, max(1, MAX_KEYS >> bits))
+        ],
+    )
+
+
+def _runs(sequences: list[int], length: int) -> Iterator[list[int]]:
+    for first in range(0, len(sequences), length):
+        yield sequences[first : first + length]
+
+
+def _group(rows: Rows, num_rows: int, members: Sequence[int]) -> Group:
+    contexts = [rows.contexts[i] for i in members]
+    longest, size = max(contexts), rows.page_size
+    width = -(-longest // size)
+    tables = [list(rows.block_tables[i][:width]) for i in members]
+    pages = _column([table + [0] * (width - len(table)) for table in tables], rows)
+    shift = _column([[context - longest] for context in contexts], rows)
+    positions = (torch.arange(longest, device=pages.device) + shift).clamp(min=0)
+    slots = pages.gather(1, positions // size) * size + positions % size
+    starts = _column([[rows.starts[i]] for i in members], rows)
+    return Group(starts + torch.arange(num_rows, device=starts.device), slots, contexts)
+
+
+def _column(values: list[list[int]], rows: Rows) -> Tensor:
+    return torch.tensor(values, dtype=torch.int64, device=rows.slots.device)
 
 
 def reference(qkv: Tensor, attention: Attention, cache: LayerCache, plan: Plan) -> Tensor:
     """qkv [n, (heads + 2 kv heads) * d], query heads first: [n, heads * d]."""
     a = attention
     heads = (a.num_heads, a.num_kv_heads, a.num_kv_heads)
-    q, k, v = qkv.view(len(qkv), -1, a.head_size).split(heads, dim=1)  # type: ignore[no-untyped-call]
+    q, k, v = qkv.view(len(qkv), sum(heads), a.head_size).split(heads, dim=1)  # type: ignore[no-untyped-call]
     if a.query_norm is not None and a.key_norm is not None:
         q = norm.reference(q, a.query_norm, a.norm_eps)
         k = norm.reference(k, a.key_norm, a.norm_eps)
@@ -73,9 +118,9 @@ def reference(qkv: Tensor, attention: Attention, cache: LayerCache, plan: Plan) 
     q, k = rope.reference(q, cosine, sine), rope.reference(k, cosine, sine)
     cache_ops.write(k, v, cache, plan.rows.slots)
     out = torch.empty_like(q)
-    for i, (start, end) in enumerate(zip(plan.rows.starts, plan.rows.starts[1:], strict=False)):
-        out[start:end] = _attend(q[start:end], a, cache, plan, i)
-    return out.view(len(qkv), -1)
+    for group in plan.groups:
+        out[group.rows] = _attend(q[group.rows], a, cache, group)
+    return out.flatten(1)
 
 
 def _angles(turn: Rope, plan: Plan) -> tuple[Tensor, Tensor]:
@@ -85,30 +130,32 @@ def _angles(turn: Rope, plan: Plan) -> tuple[Tensor, Tensor]:
     return plan.angles[key]
 
 
-def _attend(q: Tensor, a: Attention, cache: LayerCache, plan: Plan, i: int) -> Tensor:
-    """One sequence: q [n, heads, d] over its context of c keys. Heads of a group share their keys."""
-    context = plan.rows.contexts[i]
-    first = 0 if a.window is None else max(0, context - len(q) - a.window + 1)  # nobody sees earlier keys
-    keys, values = (t.to(q.dtype).transpose(0, 1) for t in cache_ops.read(cache, plan.slots[i][first:]))
-    group = a.num_heads // a.num_kv_heads
-    stacked = q.transpose(0, 1).reshape(a.num_kv_heads, group * len(q), a.head_size)
-    scores = (stacked @ keys.transpose(1, 2)).float() * a.scale  # [kv heads, group * n, c]
-    if len(q) > 1 or a.window is not None:
-        mask = _mask(len(q), context, first, a.window, plan, i)
-        scores = scores.view(a.num_kv_heads, group, len(q), -1).masked_fill(mask, -torch.inf)
-        scores = scores.view(a.num_kv_heads, group * len(q), -1)
-    weighted = torch.softmax(scores, dim=-1).to(q.dtype) @ values
-    return weighted.view(a.num_heads, len(q), a.head_size).transpose(0, 1)
+def _attend(q: Tensor, a: Attention, cache: LayerCache, group: Group) -> Tensor:
+    """q [b, n, heads, d] over the group's keys: the same shape. Heads of a group share their keys."""
+    num_rows, longest = q.shape[1], group.slots.shape[1]
+    num_keys = longest if a.window is None else min(longest, num_rows + a.window - 1)  # nobody sees more
+    slots = group.slots[:, longest - num_keys :]
+    keys, values = (
+        t.to(q.dtype).view(*slots.shape, a.num_kv_heads, a.head_size).transpose(1, 2)
+        for t in cache_ops.read(cache, slots.reshape(-1))
+    )
+    if a.window not in group.masks:
+        group.masks[a.window] = _visible(group, num_rows, num_keys, a.window)
+    mask = group.masks[a.window]
+    out = F.scaled_dot_product_attention(
+        q.transpose(1, 2), keys, values, attn_mask=mask, scale=a.scale, enable_gqa=True
+    )
+    return out.transpose(1, 2)
 
 
-def _mask(num_rows: int, context: int, first: int, window: int | None, plan: Plan, i: int) -> Tensor:
-    """[n, c] True where row r, at position context - n + r, may not see key first + j."""
-    if (i, window) not in plan.masks:
-        device = plan.rows.slots.device
-        row = torch.arange(context - num_rows, context, device=device)[:, None]
-        key = torch.arange(first, context, device=device)[None, :]
-        hidden = key > row
-        if window is not None:
-            hidden |= key <= row - window
-        plan.masks[i, window] = hidden
-    return plan.masks[i, window]
+def _visible(group: Group, num_rows: int, num_keys: int, window: int | None) -> Tensor | None:
+    if num_rows == 1 and min(group.contexts) >= num_keys:
+        return None
+    device = group.slots.device
+    row = torch.arange(num_keys - num_rows, num_keys, device=device)[:, None]  # the column of its own key
+    key = torch.arange(num_keys, device=device)
+    seen = key <= row
+    if window is not None:
+        seen &= key > row - window
+    first = torch.tensor([num_keys - context for context in group.contexts], device=device)
+    return seen & (key >= first[:, None, None, None])

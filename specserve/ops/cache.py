@@ -9,10 +9,10 @@ from specserve.types import LayerCache
 
 def write(keys: Tensor, values: Tensor, cache: LayerCache, slots: Tensor) -> None:
     """Store rows [n, kv heads, d] at `slots` [n] int64, rounded to the cache's dtype."""
-    cache.keys[slots] = keys.to(cache.keys.dtype)
-    cache.values[slots] = values.to(cache.values.dtype)
+    cache.keys.index_copy_(0, slots, keys.to(cache.keys.dtype))
+    cache.values.index_copy_(0, slots, values.to(cache.values.dtype))
 
 
 def read(cache: LayerCache, slots: Tensor) -> tuple[Tensor, Tensor]:
     """(keys, values) at `slots` [c]: each [c, kv heads, d] in the cache's dtype."""
-    return cache.keys[slots], cache.values[slots]
+    return cache.keys.index_select(0, slots), cache.values.index_select(0, slots)
