@@ -6,10 +6,7 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -17,25 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from specserve.config.environment import Environment
 from specserve.config.server import ServerConfig
-from specserve.engine.build import Deployment
 from specserve.errors import ConfigError
 from specserve.server.run import assemble
-from tests.support.deployment import deploy
-from tests.support.engine import check_idle
+from tests.support.deployment import ENVIRONMENT, deploy, serving
 from tests.support.server import Running, free_port, running
 
-ENVIRONMENT = Environment(log_stats_interval=0.0)
 GREEDY = {"temperature": 0, "ignore_eos": True}
-
-
-@contextmanager
-def serving(deployment: Deployment, **options: Any) -> Iterator[Running]:
-    """Serve; at the end nothing may be left in the engine."""
-    config = free_port(**options)
-    assembly = assemble(deployment, config, ENVIRONMENT)
-    with running(assembly.app, assembly.bridge, config, deployment.engine) as server:
-        yield server
-    check_idle(deployment.engine)
 
 
 def samples(server: Running) -> dict[str, float]:

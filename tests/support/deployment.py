@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from specserve.config.engine import EngineConfig
+from specserve.config.environment import Environment
 from specserve.draft.config import TargetInfo, resolve_speculative
 from specserve.engine.build import Deployment
 from specserve.models import ModelFiles
+from specserve.server.run import assemble
 from tests.support.drafters import self_draft
-from tests.support.engine import letters, make_engine
+from tests.support.engine import check_idle, letters, make_engine
+from tests.support.server import Running, free_port, running
 from tests.support.stub import StubModel
+
+ENVIRONMENT = Environment(log_stats_interval=0.0)
+
+
+@contextmanager
+def serving(deployment: Deployment, **options: Any) -> Iterator[Running]:
+    """A server over a deployment, `options` are of `ServerConfig`; it may leave nothing in the engine."""
+    config = free_port(**options)
+    assembly = assemble(deployment, config, ENVIRONMENT)
+    with running(assembly.app, assembly.bridge, config, deployment.engine) as server:
+        yield server
+    check_idle(deployment.engine)
 
 
 def deploy(*, config: dict[str, Any] | None = None, k: int = 4, **engine: Any) -> Deployment:
