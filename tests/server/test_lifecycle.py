@@ -8,6 +8,7 @@ import signal
 import socket
 from pathlib import Path
 
+import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -113,3 +114,23 @@ def test_a_unix_socket_replaces_one_that_was_left_behind(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="--uds"):
         bind(config)
     assert path.read_text() == "a file"
+
+
+def test_a_unix_socket_is_served(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+
+    async def main() -> int:
+        engine = FakeEngine()
+        bridge = Bridge(engine, lambda _: None, max_requests=8)
+        server = lifecycle(engine, bridge)
+        running = asyncio.create_task(server.run(bind(ServerConfig(uds=path))))
+        await asyncio.sleep(0)  # the bridge is started
+        await bridge.ready()
+        transport = httpx.AsyncHTTPTransport(uds=path)
+        async with httpx.AsyncClient(transport=transport, base_url="http://local") as client:
+            reply = await client.get("/health")
+        server.stop()
+        assert await running
+        return reply.status_code
+
+    assert asyncio.run(asyncio.wait_for(main(), 20)) == 200
