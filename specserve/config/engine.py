@@ -40,11 +40,24 @@ class EngineConfig:
     dtype: str = option(
         "auto",
         TEXT,
-        "arithmetic and weights; auto is float32",
+        "weights; auto is the file's own, float32 without native kernels",
         choices=("auto", "float32", "float", "bfloat16", "float16", "half"),
     )
     quantization: str | None = option(
-        None, TEXT, "weight class", short="-q", announced=("int8", "int4"), like="none"
+        None,
+        TEXT,
+        "weight class of the native kernels: groups of 32 along the inputs, rounded when loaded",
+        choices=("int8", "int4"),
+        short="-q",
+        like="the file's own",
+    )
+    activation_bits: int | None = option(
+        None,
+        INTEGER,
+        "how finely inputs of integer matrices are rounded: 8 or 16",
+        low=8,
+        high=16,
+        like="16 for queries, keys and values, else 8",
     )
     device: str = option("auto", TEXT, "cpu, cuda, cuda:1, … or auto: cuda if there is one, else cpu")
     seed: int | None = option(
@@ -136,9 +149,7 @@ class EngineConfig:
     disable_log_stats: bool = option(False, SWITCH, "no statistics in the log and in /metrics")
     stream_interval: int = option(1, INTEGER, "tokens per streamed chunk, at least", low=1)
 
-    enforce_eager: bool = option(
-        False, SWITCH, "accepted and without effect: nothing is captured or compiled"
-    )
+    enforce_eager: bool = option(False, SWITCH, "op by op through PyTorch, without the native kernels")
     tensor_parallel_size: int = option(1, INTEGER, "devices per layer", low=1, short="-tp", is_built=False)
     pipeline_parallel_size: int = option(1, INTEGER, "stages", low=1, short="-pp", is_built=False)
     data_parallel_size: int = option(1, INTEGER, "copies of the engine", low=1, short="-dp", is_built=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Literal
 
 from specserve.config.engine import EngineConfig
 from specserve.config.scheduler import SchedulerConfig
@@ -22,11 +23,24 @@ def resolve_dtype(config: EngineConfig) -> str:
     return DTYPES.get(config.dtype, config.dtype)
 
 
-def resolve_kv_dtype(config: EngineConfig, dtype: str) -> str:
-    """The element type of keys and values, for a target that computes in `dtype`."""
+def resolve_weight_class(config: EngineConfig) -> Literal["float32", "bfloat16", "int8", "int4"] | None:
+    """The native kernels' weight class; None takes each matrix as its file has it."""
+    if config.quantization == "int8":
+        return "int8"
+    if config.quantization == "int4":
+        return "int4"
+    if config.dtype == "auto":
+        return None
+    return "bfloat16" if resolve_dtype(config) == "bfloat16" else "float32"
+
+
+def resolve_kv_dtype(config: EngineConfig, *, is_native: bool = False) -> str:
+    """The element type of keys and values: float32 beside float32 weights, else 16 bits."""
     if config.kv_cache_dtype != "auto":
         return config.kv_cache_dtype
-    return "float32" if dtype == "float32" else "float16"
+    if is_native:
+        return "float32" if resolve_weight_class(config) == "float32" else "float16"
+    return "float32" if resolve_dtype(config) == "float32" else "float16"
 
 
 def resolve_max_model_len(config: EngineConfig, model_max_len: int, fitting_tokens: int) -> int:

@@ -36,7 +36,7 @@ from specserve.engine.admission import Admission, Vocabulary
 from specserve.engine.choose import choose
 from specserve.engine.draft_length import DraftLength
 from specserve.engine.engine import Engine
-from specserve.engine.runner import Runner
+from specserve.engine.native import find_pool, make_runner, panel_maker
 from specserve.engine.scheduler import Scheduler
 from specserve.errors import ConfigError
 from specserve.kv.pages import PageAllocator
@@ -78,13 +78,17 @@ def build(config: EngineConfig, *, is_offline: bool, ops: Ops | None = None) -> 
     choice = choose(config, is_offline=is_offline)
     config, files, speculative = choice.config, choice.files, choice.speculative
     tokenizer = Tokenizer.load(_tokenizer_path(config, files), trust=config.trust_remote_code)
-    model = load_model(files, ops=ops, dtype=resolve_dtype(config), device=device, progress=True)
+    pool = find_pool(config, choice.spec, device)
+    dtype = resolve_dtype(config) if pool is None else "float32"
+    model = load_model(
+        files, ops=ops, dtype=dtype, device=device, maker=panel_maker(config, pool), progress=True
+    )
     drafter = load_drafter(speculative, choice.target)
-    shapes = _cache_shapes(config, model, drafter)
+    shapes = _cache_shapes(config, model, drafter, is_native=pool is not None)
     scheduler = _size_cache(config, device, shapes, model, drafter, is_offline)
     cache = allocate(shapes, scheduler.num_pages, scheduler.page_size, device)
     engine = Engine(
-        Runner(model, cache, drafter.needs.features),
+        make_runner(model, cache, drafter.needs.features, scheduler, pool),
         drafter,
         load_verifier(speculative.rejection_sample_method if speculative else "standard"),
         ops,
@@ -118,9 +122,11 @@ def _tokenizer_path(config: EngineConfig, files: ModelFiles) -> Path:
     return Path(config.tokenizer) if config.tokenizer else files.path
 
 
-def _cache_shapes(config: EngineConfig, model: CausalLM, drafter: Drafter) -> list[KVShape]:
+def _cache_shapes(
+    config: EngineConfig, model: CausalLM, drafter: Drafter, *, is_native: bool
+) -> list[KVShape]:
     """The target's layers in the chosen element type, then the drafter's as it declares them."""
-    dtype = getattr(torch, resolve_kv_dtype(config, resolve_dtype(config)))
+    dtype = getattr(torch, resolve_kv_dtype(config, is_native=is_native))
     return [*(replace(shape, dtype=dtype) for shape in model.layers), *drafter.needs.layers]
 
 

@@ -70,5 +70,5 @@ def _memory_facts(config: EngineConfig, spec: ModelSpec) -> MemoryFacts:
 
 
 def _bytes_per_token(config: EngineConfig, spec: ModelSpec) -> int:
-    element = NUM_BYTES[resolve_kv_dtype(config, resolve_dtype(config))]
+    element = NUM_BYTES[resolve_kv_dtype(config)]
     return len(spec.layers) * 2 * spec.num_kv_heads * spec.head_size * element

@@ -120,7 +120,7 @@ class Engine:
         raw = keep_rows(plan, rows.logits) if self._raw_logprobs else {}
         logits = process(self.ops, rows.logits, _row_groups(plan))
         kept = raw if self._raw_logprobs else keep_rows(plan, logits)
-        add_prompt_logprobs(plan, rows, self.runner, self._gather)
+        add_prompt_logprobs(plan, self.runner, self._gather)
         verdict = self.verify(self.ops, logits, plan.draft, plan.sampling, plan.rng)
         commits, stats.drafts = commit_plan(plan, verdict)
         add_logprobs(plan, kept, self._gather)

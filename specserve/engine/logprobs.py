@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from specserve.engine.plan import Plan, Scheduled
-from specserve.engine.runner import Runner, StepRows
+from specserve.engine.runner import Runner, logits_in_parts
 from specserve.types import Logprobs
 
 # (logits [R, V], ids of length R, how many top entries) -> one entry per row
@@ -36,14 +36,14 @@ def add_logprobs(plan: Plan, kept: dict[int, Tensor], gather: Gather) -> None:
             seq.logprobs += gather(rows[: len(tokens)], tokens, seq.request.params.logprobs or 0)
 
 
-def add_prompt_logprobs(plan: Plan, rows: StepRows, runner: Runner, gather: Gather) -> None:
+def add_prompt_logprobs(plan: Plan, runner: Runner, gather: Gather) -> None:
     """Before the commit: the prompt rows of this step judge the prompt tokens that follow them."""
     for item in plan.items:
         if item.seq.wants_prompt_logprobs and not item.seq.is_prompt_done:
-            _add_chunk(item, rows, runner, gather)
+            _add_chunk(item, runner, gather)
 
 
-def _add_chunk(item: Scheduled, rows: StepRows, runner: Runner, gather: Gather) -> None:
+def _add_chunk(item: Scheduled, runner: Runner, gather: Gather) -> None:
     seq = item.seq
     if seq.prompt_logprobs is None:
         seq.prompt_logprobs = [None]  # nothing comes before the first token
@@ -52,8 +52,7 @@ def _add_chunk(item: Scheduled, rows: StepRows, runner: Runner, gather: Gather) 
     if first >= end:
         return
     row = item.row + first - item.start
-    hidden = rows.hidden[row : row + end - first]
     targets = seq.tokens[first + 1 : end + 1]
-    for logits in runner.logits_in_parts(hidden):
+    for logits in logits_in_parts(runner, row, row + end - first):
         part, targets = targets[: len(logits)], targets[len(logits) :]
         seq.prompt_logprobs += gather(logits, part, seq.request.params.prompt_logprobs or 0)

@@ -1,51 +1,113 @@
-"""The target's forward pass over a step's rows, and the log-probabilities of prompts."""
+"""The target's forward pass over a step's rows: logits of the rows that are asked for, features for a drafter.
+
+`EagerRunner` calls the network op by op on any device; `NativeRunner` runs its recorded program in one call.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from specserve.models.base import CausalLM
+from specserve.models.decoder import Decoder
+from specserve.ops.native import Pool
+from specserve.ops.program import Limits, Program
+from specserve.ops.record import Recorder
 from specserve.types import LayerCache, Rows
 
 # A prompt chunk's logits at once would take rows x vocabulary x 4 bytes (100 MB for 512 rows of 49k ids).
 PROMPT_LOGITS_ROWS = 64
 
+_NONE = torch.empty(0, dtype=torch.int64)
+NO_ROWS = Rows(_NONE, _NONE, _NONE, [0], [], [], 1)  # a recording computes nothing
+
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """`logits` [R, V] float32 of the asked rows, unprocessed; `hidden` [num_rows, d] final-normed;
-    `features` [num_rows, sum] when a drafter wants any."""
+    """`logits` [R, V] float32 of the asked rows, unprocessed; `features` [num_rows, sum] when wanted."""
 
     logits: Tensor
-    hidden: Tensor
     features: Tensor | None
 
 
-class Runner:
-    """Holds the target and the cache of target and drafter layers (target's first)."""
+class Runner(Protocol):
+    """One target on one cache, whose layers are the target's first and the drafter's after them."""
 
+    model: CausalLM
+    cache: Sequence[LayerCache]
+
+    @property
+    def device(self) -> torch.device: ...
+    def forward(self, rows: Rows, wanted: list[int]) -> StepRows: ...
+    def logits_at(self, wanted: list[int]) -> Tensor:
+        """Logits [R, V] float32 of further rows of the last step."""
+        ...
+
+
+class EagerRunner:
     def __init__(self, model: CausalLM, cache: Sequence[LayerCache], features: Sequence[int] = ()) -> None:
         self.model = model
         self.cache = cache
         self._features = tuple(features)
+        self._hidden: Tensor | None = None
 
     @property
     def device(self) -> torch.device:
         return self.cache[0].keys.device
 
-    def forward(self, rows: Rows, logits_rows: list[int]) -> StepRows:
+    def forward(self, rows: Rows, wanted: list[int]) -> StepRows:
         num_layers = len(self.model.layers)
-        hidden, features = self.model.forward(rows, self.cache[:num_layers], self._features)
-        wanted = hidden
-        if len(logits_rows) != hidden.shape[0]:
-            wanted = hidden[torch.tensor(logits_rows, dtype=torch.int64, device=hidden.device)]
-        return StepRows(self.model.logits(wanted), hidden, features)
+        self._hidden, features = self.model.forward(rows, self.cache[:num_layers], self._features)
+        return StepRows(self.logits_at(wanted), features)
 
-    def logits_in_parts(self, hidden: Tensor) -> Iterator[Tensor]:
-        """Logits of many rows, a few at a time: each [≤ PROMPT_LOGITS_ROWS, V] float32."""
-        for part in torch.split(hidden, PROMPT_LOGITS_ROWS):
-            yield self.model.logits(part)
+    def logits_at(self, wanted: list[int]) -> Tensor:
+        if self._hidden is None:
+            raise RuntimeError("no step has run yet")
+        if len(wanted) == len(self._hidden):
+            return self.model.logits(self._hidden)
+        return self.model.logits(self._hidden[torch.tensor(wanted, dtype=torch.int64, device=self.device)])
+
+
+class NativeRunner:
+    """Records the decoder once, on the cache it will use."""
+
+    def __init__(
+        self,
+        model: Decoder,
+        cache: Sequence[LayerCache],
+        features: Sequence[int],
+        pool: Pool,
+        limits: Limits,
+    ) -> None:
+        self.model = model
+        self.cache = cache
+        recorder = Recorder()
+        recording = model.with_ops(recorder.ops())
+        hidden, kept = recording.body(NO_ROWS, cache[: len(model.layers)], features)
+        settled = recorder.settle(hidden)
+        num_body = len(recorder.records)
+        recorder.settle(recording.head(recorder.gather(settled)))
+        records = recorder.records
+        kept_values = [recorder.settle(value) for value in kept]
+        self._program = Program(pool, records[:num_body], records[num_body:], kept_values, limits)
+
+    @property
+    def device(self) -> torch.device:
+        return self.cache[0].keys.device
+
+    def forward(self, rows: Rows, wanted: list[int]) -> StepRows:
+        logits = self._program.run(rows, wanted)
+        return StepRows(logits, self._program.kept(len(rows.ids)))
+
+    def logits_at(self, wanted: list[int]) -> Tensor:
+        return self._program.logits_at(wanted)
+
+
+def logits_in_parts(runner: Runner, first: int, end: int) -> Iterator[Tensor]:
+    """Logits of rows [first, end) of the last step, a few at a time: each [≤ PROMPT_LOGITS_ROWS, V]."""
+    for start in range(first, end, PROMPT_LOGITS_ROWS):
+        yield runner.logits_at(list(range(start, min(start + PROMPT_LOGITS_ROWS, end))))

@@ -49,10 +49,13 @@ class Weights:
 class Decoder:
     """A `CausalLM` (see base.py) over one spec. Activations are in the weights' dtype, logits float32."""
 
-    def __init__(self, spec: ModelSpec, weights: Weights, ops: Ops, num_bytes: int) -> None:
+    def __init__(
+        self, spec: ModelSpec, weights: Weights, ops: Ops, *, dtype: torch.dtype, num_bytes: int
+    ) -> None:
         self.spec = spec
         self.weights = weights
         self.ops = ops
+        self.dtype = dtype
         self.num_bytes = num_bytes
 
     @property
@@ -69,17 +72,25 @@ class Decoder:
 
     @property
     def layers(self) -> tuple[KVShape, ...]:
-        shape = KVShape(self.spec.num_kv_heads, self.spec.head_size, self.weights.embedding.dtype)
+        shape = KVShape(self.spec.num_kv_heads, self.spec.head_size, self.dtype)
         return (shape,) * len(self.spec.layers)
 
     def forward(
         self, rows: Rows, cache: Sequence[LayerCache], features: Sequence[int] = ()
     ) -> tuple[Tensor, Tensor | None]:
+        x, kept = self.body(rows, cache, features)
+        return x, torch.cat(kept, dim=-1) if kept else None
+
+    def body(
+        self, rows: Rows, cache: Sequence[LayerCache], features: Sequence[int]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The list of ops, nothing else, so that it can be recorded: final-normed hidden rows, and the
+        wanted streams in the order asked."""
         ops, w = self.ops, self.weights
         plan = ops.plan(rows)
         x = ops.embed(w.embedding, rows.ids, self.spec.embedding_scale)
-        streams = [x]  # entering layer l; the last one leaves the last layer
-        for layer, kv in zip(w.layers, cache, strict=True):
+        kept = {0: ops.keep(x)} if 0 in features else {}
+        for number, (layer, kv) in enumerate(zip(w.layers, cache, strict=True), start=1):
             h = ops.linear(self._norm(x, layer.input_norm), layer.qkv.weight, layer.qkv.bias)
             h = ops.attention(h, layer.attention, kv, plan)
             h = ops.linear(h, layer.output.weight, layer.output.bias)
@@ -88,12 +99,19 @@ class Decoder:
             h = ops.gated(h, self.spec.activation)
             h = ops.linear(h, layer.down.weight, layer.down.bias)
             x = ops.add(x, self._post(h, layer.post_mlp_norm))
-            streams.append(x)
-        wanted = torch.cat([streams[number] for number in features], dim=-1) if features else None
-        return self._norm(x, w.norm), wanted
+            if number in features:
+                kept[number] = ops.keep(x)
+        return self._norm(x, w.norm), [kept[number] for number in features]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.ops.linear(hidden, self.weights.head, None).float()
+        return self.head(hidden).float()
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return self.ops.linear(hidden, self.weights.head, None)
+
+    def with_ops(self, ops: Ops) -> Decoder:
+        """The same network on another implementation."""
+        return Decoder(self.spec, self.weights, ops, dtype=self.dtype, num_bytes=self.num_bytes)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return self.ops.rms_norm(x, weight, self.spec.norm_eps)

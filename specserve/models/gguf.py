@@ -19,6 +19,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 from torch import Tensor
 
 from specserve.errors import ModelError
+from specserve.ops.native import TAKEN_OVER, Blocks
 from specserve.text.gguf_metadata import Header, TensorInfo, read_header
 
 ARCHITECTURES = {
@@ -77,9 +78,16 @@ class GgufFile:
     def read(self, name: str) -> Tensor:
         info = self._tensors[name]
         tensor = self._values(info)
-        if self._architecture == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
-            return _to_halves(tensor, self._num_heads(name))
-        return tensor
+        return _to_halves(tensor, self._num_heads(name)) if self._is_interleaved(name) else tensor
+
+    def blocks(self, name: str) -> Blocks | None:
+        info = self._tensors[name]
+        if info.kind not in TAKEN_OVER or len(info.shape) != 2:
+            return None
+        stored = self._stored(info)
+        if self._is_interleaved(name):
+            stored = _to_halves(stored, self._num_heads(name))
+        return Blocks(stored.numpy(), info.kind, info.shape[1])
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -178,12 +186,18 @@ class GgufFile:
         key = "attention.head_count" if "q_proj" in name else "attention.head_count_kv"
         return int(self._key(key, self._key("attention.head_count")))
 
-    def _values(self, info: TensorInfo) -> Tensor:
+    def _is_interleaved(self, name: str) -> bool:
+        return self._architecture == "llama" and name.endswith(("q_proj.weight", "k_proj.weight"))
+
+    def _kind(self, info: TensorInfo) -> GGMLQuantizationType:
         try:
-            kind = GGMLQuantizationType(info.kind)
+            return GGMLQuantizationType(info.kind)
         except ValueError:
             raise self._error(f"tensor {info.name!r} has the unknown type {info.kind}.") from None
-        block, size = GGML_QUANT_SIZES[kind]
+
+    def _stored(self, info: TensorInfo) -> Tensor:
+        """The tensor's bytes, its last axis counted in bytes: a view of the mapped file."""
+        block, size = GGML_QUANT_SIZES[self._kind(info)]
         *heights, width = info.shape
         row = width // block * size
         count = row * int(np.prod(heights, dtype=np.int64))
@@ -193,6 +207,10 @@ class GgufFile:
                 f"{len(self._data)} there."
             )
         stored = np.frombuffer(self._data, np.uint8, count, info.offset).reshape(*heights, row)
+        return torch.from_numpy(stored)
+
+    def _values(self, info: TensorInfo) -> Tensor:
+        stored, kind = self._stored(info).numpy(), self._kind(info)
         try:
             return torch.from_numpy(np.array(dequantize(stored, kind)))
         except NotImplementedError:

@@ -18,8 +18,10 @@ from specserve.models.gguf import GgufFile
 from specserve.models.rope import inverse_frequencies
 from specserve.models.source import SafetensorsFolder, Source
 from specserve.models.specs import LayerSpec, ModelSpec, RopeSpec, read_spec
-from specserve.ops import Attention, Ops
+from specserve.models.weights import Maker, TensorMaker
+from specserve.ops import Attention, Ops, Weight
 from specserve.ops.attention import Rope
+from specserve.ops.native import Blocks
 
 HARMLESS = (".rotary_emb.inv_freq", ".masked_bias")  # leftovers that old exporters wrote
 OUTSIDE_TEXT = tuple(
@@ -28,19 +30,29 @@ OUTSIDE_TEXT = tuple(
 
 
 def load_model(
-    files: ModelFiles, *, ops: Ops, dtype: str, device: torch.device, progress: bool = False
+    files: ModelFiles,
+    *,
+    ops: Ops,
+    dtype: str,
+    device: torch.device,
+    maker: Maker | None = None,
+    progress: bool = False,
 ) -> Decoder:
-    """Read a checkpoint into a `Decoder`. `dtype`: "float32", "bfloat16" or "float16".
+    """Read a checkpoint into a `Decoder`. `dtype` of activations: "float32", "bfloat16" or "float16".
+
+    `maker` gives matrices the form that another implementation of the ops wants.
 
     Raises `ModelError`, one line that names file, tensor and what was expected.
     """
     spec = read_spec(files.config, str(files.path))
     source: Source = SafetensorsFolder(files.path) if files.path.is_dir() else GgufFile(files.path)
+    kind = getattr(torch, dtype)
+    chosen = maker or TensorMaker(kind, device)
     with _bar(progress, files.name, sum(1 for _ in source.names())) as advance:
-        reader = _Reader(source, str(files.path), getattr(torch, dtype), device, advance)
+        reader = _Reader(source, str(files.path), chosen, kind, device, advance)
         weights = _Assembler(spec, reader).weights()
     reader.check_leftovers()
-    return Decoder(spec, weights, ops, reader.num_bytes)
+    return Decoder(spec, weights, ops, dtype=kind, num_bytes=reader.num_bytes)
 
 
 @contextmanager
@@ -59,12 +71,14 @@ class _Reader:
         self,
         source: Source,
         path: str,
+        maker: Maker,
         dtype: torch.dtype,
         device: torch.device,
         advance: Callable[[], None],
     ) -> None:
         self._source = source
         self._path = path
+        self._maker = maker
         self._dtype = dtype
         self.device = device
         self._advance = advance
@@ -77,17 +91,25 @@ class _Reader:
         """Let a tensor be there without being used."""
         self._taken.add(name)
 
-    def matrix(self, name: str, *shape: int) -> Tensor:
-        return self._keep(self._read(name, shape).to(self._dtype))
+    def weight(
+        self,
+        names: list[str],
+        heights: list[int],
+        width: int,
+        *,
+        is_gated: bool = False,
+        is_sensitive: bool = False,
+    ) -> Weight:
+        """Matrices one under the other, as the ops want them."""
+        parts = [self._part(name, (height, width)) for name, height in zip(names, heights, strict=True)]
+        weight = self._maker.make(parts, is_gated=is_gated, is_sensitive=is_sensitive)
+        self.num_bytes += self._maker.num_bytes(weight)
+        return weight
 
-    def stacked(self, names: list[str], heights: list[int], width: int | None) -> Tensor:
-        """Several tensors one under the other: [sum of heights, width], or [sum] for vectors."""
-        tail = () if width is None else (width,)
-        parts = [
-            self._read(name, (height, *tail)).to(self._dtype)
-            for name, height in zip(names, heights, strict=True)
-        ]
-        return self._keep(torch.cat(parts))
+    def bias(self, names: list[str], heights: list[int]) -> Tensor:
+        """[sum of heights] in the dtype of activations."""
+        parts = [self._read(name, (height,)) for name, height in zip(names, heights, strict=True)]
+        return self._keep(torch.cat(parts).to(self._dtype))
 
     def norm(self, name: str, size: int, offset: bool) -> Tensor:
         """In float32, whatever the dtype; Gemma's weights count from one."""
@@ -107,6 +129,16 @@ class _Reader:
                 f"{self._source.place(name)}: tensor {name!r}{more} belongs to nothing in this architecture.",
                 "model",
             )
+
+    def _part(self, name: str, shape: tuple[int, ...]) -> Tensor | Blocks:
+        """A matrix as it lies in the file where the maker can use that, else its numbers."""
+        own = self._names.get(name)
+        blocks = self._source.blocks(own) if own is not None and self._maker.takes_blocks else None
+        if blocks is None or (len(blocks.data), blocks.num_inputs) != shape:
+            return self._read(name, shape)  # which also has the words for a wrong shape
+        self._taken.add(name)
+        self._advance()
+        return blocks
 
     def _read(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if name not in self._names:
@@ -153,15 +185,16 @@ class _Assembler:
 
     def weights(self) -> Weights:
         spec, reader = self._spec, self._reader
-        embedding = reader.matrix("model.embed_tokens.weight", spec.vocab_size, spec.hidden_size)
+        embedding = self._table("model.embed_tokens.weight")
         layers = tuple(self._layer(i, layer) for i, layer in enumerate(spec.layers))
         norm = reader.norm("model.norm.weight", spec.hidden_size, spec.is_norm_offset)
         if spec.is_tied:
             reader.skip("lm_head.weight")  # some exporters repeat the embedding there
             return Weights(embedding, layers, norm, embedding)
-        return Weights(
-            embedding, layers, norm, reader.matrix("lm_head.weight", spec.vocab_size, spec.hidden_size)
-        )
+        return Weights(embedding, layers, norm, self._table("lm_head.weight"))
+
+    def _table(self, name: str) -> Weight:
+        return self._reader.weight([name], [self._spec.vocab_size], self._spec.hidden_size)
 
     def _layer(self, number: int, layer: LayerSpec) -> Layer:
         spec = self._spec
@@ -172,10 +205,22 @@ class _Assembler:
         return Layer(
             attention=self._attention(base, layer),
             input_norm=self._norm(base + "input_layernorm.weight", d),
-            qkv=self._fused(base + "self_attn.", "qkv", [queries, keys, keys], d, spec.has_qkv_bias),
+            qkv=self._stacked(
+                [f"{base}self_attn.{letter}_proj" for letter in "qkv"],
+                [queries, keys, keys],
+                d,
+                spec.has_qkv_bias,
+                is_sensitive=True,
+            ),
             output=self._linear(base + "self_attn.o_proj", d, queries, spec.has_output_bias),
             mlp_norm=self._norm(base + before_mlp + ".weight", d),
-            gate_up=self._fused(base + "mlp.", ("gate", "up"), [f, f], d, spec.has_mlp_bias),
+            gate_up=self._stacked(
+                [f"{base}mlp.{part}_proj" for part in ("gate", "up")],
+                [f, f],
+                d,
+                spec.has_mlp_bias,
+                is_gated=True,
+            ),
             down=self._linear(base + "mlp.down_proj", d, f, spec.has_mlp_bias),
             post_attention_norm=self._sandwich(base + "post_attention_layernorm.weight"),
             post_mlp_norm=self._sandwich(base + "post_feedforward_layernorm.weight"),
@@ -212,15 +257,25 @@ class _Assembler:
         return self._norm(name, self._spec.hidden_size) if self._spec.has_sandwich_norms else None
 
     def _linear(self, name: str, height: int, width: int, has_bias: bool) -> Linear:
-        bias = self._reader.matrix(name + ".bias", height) if has_bias else None
-        return Linear(self._reader.matrix(name + ".weight", height, width), bias)
+        return self._stacked([name], [height], width, has_bias)
 
-    def _fused(
-        self, base: str, letters: str | tuple[str, ...], heights: list[int], width: int, has_bias: bool
+    def _stacked(
+        self,
+        names: list[str],
+        heights: list[int],
+        width: int,
+        has_bias: bool,
+        *,
+        is_gated: bool = False,
+        is_sensitive: bool = False,
     ) -> Linear:
-        names = [f"{base}{letter}_proj" for letter in letters]
-        weight = self._reader.stacked([name + ".weight" for name in names], heights, width)
-        bias = None
-        if has_bias:
-            bias = self._reader.stacked([name + ".bias" for name in names], heights, None)
+        reader = self._reader
+        weight = reader.weight(
+            [name + ".weight" for name in names],
+            heights,
+            width,
+            is_gated=is_gated,
+            is_sensitive=is_sensitive,
+        )
+        bias = reader.bias([name + ".bias" for name in names], heights) if has_bias else None
         return Linear(weight, bias)

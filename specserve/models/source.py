@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specserve.errors import ModelError
+from specserve.ops.native import Blocks
 
 INDEX = "model.safetensors.index.json"
 
@@ -22,6 +23,10 @@ class Source(Protocol):
     def place(self, name: str) -> str: ...
     def read(self, name: str) -> Tensor:
         """The tensor as a network uses it, in any float dtype. Raises `ModelError` for a damaged file."""
+        ...
+
+    def blocks(self, name: str) -> Blocks | None:
+        """A matrix as quantised blocks, where it is stored so and they can be taken over as they are."""
         ...
 
 
@@ -47,6 +52,9 @@ class SafetensorsFolder:
         except SafetensorError as error:
             raise ModelError(f"{path}: cannot read tensor {name!r}: {error}", "model") from None
         return tensor
+
+    def blocks(self, name: str) -> None:
+        return None
 
 
 def _tensor_files(folder: Path) -> dict[str, Path]:

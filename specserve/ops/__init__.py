@@ -36,6 +36,7 @@ class Ops:
     attention: Callable[[Tensor, Attention, LayerCache, Plan], Tensor]
     gated: Callable[[Tensor, Activation], Tensor]
     add: Callable[[Tensor, Tensor], Tensor]
+    keep: Callable[[Tensor], Tensor]  # the same, to be read after what comes later
     # Sampling.
     penalize: Callable[..., Tensor]
     truncate: Callable[..., Tensor]
@@ -52,6 +53,7 @@ def reference_ops() -> Ops:
         attention=attention.reference,
         gated=activation.reference,
         add=Tensor.add,
+        keep=lambda x: x,
         penalize=penalties.reference,
         truncate=truncate.reference,
         draw=draw.reference,

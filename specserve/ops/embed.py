@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from specserve.ops.linear import Weight
+from specserve.ops.linear import Weight, as_tensor
 
 
 def reference(table: Weight, ids: Tensor, scale: float) -> Tensor:
     """[n, d] rows of `table` [V, d] for `ids` [n] int64, times `scale` (rounded to the table's dtype first,
     as Gemma does)."""
-    rows = table[ids]
+    rows = as_tensor(table)[ids]
     return rows if scale == 1.0 else rows * rows.new_tensor(scale)

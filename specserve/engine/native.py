@@ -1,0 +1,75 @@
+"""Whether the native kernels carry a model, and how: threads, weight class, runner."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+
+from specserve.config.engine import EngineConfig
+from specserve.config.resolve import resolve_weight_class
+from specserve.config.scheduler import SchedulerConfig
+from specserve.engine.runner import EagerRunner, NativeRunner, Runner
+from specserve.errors import ConfigError
+from specserve.models.decoder import Decoder
+from specserve.models.specs import ModelSpec
+from specserve.models.weights import PanelMaker
+from specserve.ops.native import Pool, find_library, make_pool
+from specserve.ops.program import TILE, Limits
+from specserve.types import LayerCache
+
+logger = logging.getLogger(__name__)
+
+
+def find_pool(config: EngineConfig, spec: ModelSpec, device: torch.device) -> Pool | None:
+    """Threads of the native library, or None where PyTorch ops must do.
+
+    Raises `ConfigError` for a weight class that only the native kernels have.
+    """
+    reason = _obstacle(config, spec, device)
+    library = None if reason else find_library()
+    if library is None:
+        if config.quantization is not None:
+            why = reason or "they are not installed"
+            message = f"quantization={config.quantization!r} needs the native kernels, but {why}."
+            raise ConfigError(message, "quantization")
+        return None
+    num_threads = torch.get_num_threads()
+    logger.info("Native kernels: %s, %d threads.", library.instruction_set, num_threads)
+    torch.set_num_threads(1)  # PyTorch's own pool would spin against ours
+    return make_pool(library, num_threads)
+
+
+def panel_maker(config: EngineConfig, pool: Pool | None) -> PanelMaker | None:
+    if pool is None:
+        return None
+    return PanelMaker(pool.library, resolve_weight_class(config), config.activation_bits)
+
+
+def make_runner(
+    model: Decoder,
+    cache: Sequence[LayerCache],
+    features: Sequence[int],
+    scheduler: SchedulerConfig,
+    pool: Pool | None,
+) -> Runner:
+    if pool is None:
+        return EagerRunner(model, cache, features)
+    limits = Limits(scheduler.max_num_batched_tokens, scheduler.max_model_len, scheduler.page_size)
+    return NativeRunner(model, cache, features, pool, limits)
+
+
+def _obstacle(config: EngineConfig, spec: ModelSpec, device: torch.device) -> str | None:
+    """Why the native kernels cannot carry this model here."""
+    if config.enforce_eager:
+        return "enforce_eager is set"
+    if device.type != "cpu":
+        return f"the device is {device}"
+    if config.dtype in ("float16", "half"):
+        return "they have no float16"
+    if config.block_size % TILE:
+        return f"block_size={config.block_size} is no multiple of {TILE}"
+    if spec.head_size % 8 or spec.head_size > 256:
+        return f"the head size is {spec.head_size}"
+    return None

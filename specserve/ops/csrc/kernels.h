@@ -1,0 +1,89 @@
+// The dispatch table: one set of kernels per instruction set, chosen once at load.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "activations.h"
+#include "cache.h"
+#include "layout.h"
+
+namespace specserve {
+
+enum class Gate : int { none = 0, silu = 1, gelu_tanh = 2 };
+
+// Rows before a matrix: y = norm(x) when `norm` is given, then rounded for the integer classes.
+struct PrepareCall {
+  const Matrix* matrix = nullptr;
+  const float* x = nullptr;  // [rows, x_stride], the first `size` are used
+  size_t x_stride = 0;
+  int size = 0;
+  const float* norm = nullptr;  // [size] or null
+  float eps = 0.0f;
+  int activation_bits = 8;
+  float* floats = nullptr;  // [rows, k]: the float classes' input, scratch of the others
+  Activations digits;
+};
+
+// y[r, :] = x[r, :] W^T (+ bias) (+ y[r, :] when `accumulate`), or with a gate act(first half) * second half,
+// whose panels alternate.
+struct LinearCall {
+  const Matrix* matrix = nullptr;
+  const float* bias = nullptr;  // padded to whole panels
+  const float* x = nullptr;     // float classes: [rows, x_stride]
+  size_t x_stride = 0;
+  Activations digits;           // integer classes
+  bool two_digits = false;
+  int num_rows = 0;
+  float* y = nullptr;
+  size_t y_stride = 0;
+  bool accumulate = false;
+  Gate gate = Gate::none;
+};
+
+// Rows between the qkv matrix and attention: head norms, rope, write to the cache.
+struct WriteCall {
+  float* qkv = nullptr;  // [rows, stride]: query heads, key heads, value heads
+  size_t stride = 0;
+  int num_heads = 0, num_kv_heads = 0, head_size = 0;
+  const float* q_norm = nullptr;  // [head_size] or null
+  const float* k_norm = nullptr;
+  float eps = 0.0f;
+  const float* cosine = nullptr;  // [positions, half]
+  const float* sine = nullptr;
+  int half = 0;
+  const int64_t* positions = nullptr;
+  const int64_t* slots = nullptr;
+  CacheView cache;
+};
+
+struct AttendCall {
+  const float* qkv = nullptr;
+  size_t stride = 0;
+  int num_heads = 0, num_kv_heads = 0, head_size = 0;
+  float scale = 1.0f;
+  int window = 0;  // 0: none
+  const int64_t* positions = nullptr;
+  const int32_t* key_limits = nullptr;  // [rows]: keys the row may see; null: its position + 1
+  CacheView cache;
+  float* out = nullptr;  // [rows, out_stride]
+  size_t out_stride = 0;
+};
+
+struct Kernels {
+  const char* name;
+  void (*prepare)(const PrepareCall&, int first_row, int last_row);
+  // Panels [first, last), or with a gate pairs of panels.
+  void (*linear)(const LinearCall&, int first, int last);
+  void (*norm)(const float* x, size_t x_stride, const float* weight, float eps, int size, float* y, size_t y_stride, int first_row, int last_row);
+  void (*write)(const WriteCall&, int first_row, int last_row);
+  // Rows [first, last) of one sequence and one kv head.
+  void (*attend)(const AttendCall&, const int32_t* block_table, int first_row, int last_row, int kv_head);
+  void (*embed)(const Matrix&, int64_t id, float scale, float* y);
+  void (*gate)(const float* x, size_t stride, Gate, int size, float* y, size_t y_stride, int first_row, int last_row);
+};
+
+extern const Kernels kAvx2Kernels;
+extern const Kernels kPortableKernels;
+const Kernels& best_kernels();
+
+}  // namespace specserve

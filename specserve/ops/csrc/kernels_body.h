@@ -1,0 +1,252 @@
+// The kernels of one instruction set. Included by one translation unit each.
+#pragma once
+#include <algorithm>
+
+#include "attention.h"
+#include "kernels.h"
+#include "rows.h"
+#include "tiles.h"
+
+namespace specserve::SPECSERVE_ISA {
+
+// Enough rows that their digits stay in the second-level cache while all panels pass over them.
+constexpr int kRowBlock = 128;
+
+void prepare(const PrepareCall& call, int first_row, int last_row) {
+  const Matrix& matrix = *call.matrix;
+  const int k = matrix.num_inputs;
+  const bool is_float = matrix.weight_class <= WeightClass::bfloat16;
+  Activations digits = call.digits;
+  for (int r = first_row; r < last_row; ++r) {
+    const float* x = call.x + r * call.x_stride;
+    if (call.norm) {
+      float* y = call.floats + size_t(r) * k;
+      rms_norm(x, call.norm, call.eps, call.size, y);
+      x = y;
+    } else if (is_float) {
+      std::memcpy(call.floats + size_t(r) * k, x, sizeof(float) * call.size);
+    }
+    if (matrix.weight_class == WeightClass::int4)
+      round_groups(x, call.size, k, call.activation_bits > 8, digits, r);
+    else if (matrix.weight_class == WeightClass::int8)
+      round_row(x, call.size, k, digits, r);
+  }
+}
+
+template <int M>
+void tile(const LinearCall& call, const uint8_t* w, int row, float* out) {
+  const Matrix& matrix = *call.matrix;
+  switch (matrix.weight_class) {
+    case WeightClass::float32:
+      return float_tile<M, WeightClass::float32>(matrix, w, call.x + row * call.x_stride, call.x_stride, out);
+    case WeightClass::bfloat16:
+      return float_tile<M, WeightClass::bfloat16>(matrix, w, call.x + row * call.x_stride, call.x_stride, out);
+    case WeightClass::int4:
+      if (matrix.wide_scales)
+        return call.two_digits ? int4_tile<M, true, true>(matrix, w, call.digits, row, out)
+                               : int4_tile<M, true, false>(matrix, w, call.digits, row, out);
+      return call.two_digits ? int4_tile<M, false, true>(matrix, w, call.digits, row, out)
+                             : int4_tile<M, false, false>(matrix, w, call.digits, row, out);
+    case WeightClass::int8:
+      if (matrix.group == 16) return int8_tile<M, 16, true, false>(matrix, w, call.digits, row, out);
+      if (matrix.has_minimum) return int8_tile<M, 32, true, true>(matrix, w, call.digits, row, out);
+      return int8_tile<M, 32, false, false>(matrix, w, call.digits, row, out);
+  }
+}
+
+// Rows of one tile: never a remainder of one where two even halves do.
+inline int tile_rows(WeightClass c, int left) {
+  const int most = c == WeightClass::int8 ? 5 : c == WeightClass::int4 ? 4 : 6;
+  if (left <= most) return left;
+  return left < 2 * most ? (left + 1) / 2 : most;
+}
+
+void multiply(const LinearCall& call, const uint8_t* w, int row, int count, float* out) {
+  switch (count) {
+    case 1: return tile<1>(call, w, row, out);
+    case 2: return tile<2>(call, w, row, out);
+    case 3: return tile<3>(call, w, row, out);
+    case 4: return tile<4>(call, w, row, out);
+    case 5: return tile<5>(call, w, row, out);
+    default: return tile<6>(call, w, row, out);
+  }
+}
+
+void finish_panel(const LinearCall& call, int panel, int row, int count, const float* out) {
+  const int first = panel * kPanel, width = std::min(kPanel, call.matrix->num_outputs - first);
+  for (int m = 0; m < count; ++m) {
+    float* y = call.y + (row + m) * call.y_stride + first;
+    const float* o = out + m * kPanel;
+    for (int i = 0; i < width; ++i) {
+      float v = call.bias ? o[i] + call.bias[first + i] : o[i];
+      y[i] = call.accumulate ? y[i] + v : v;
+    }
+  }
+}
+
+inline Float8 activate(Gate gate, Float8 x) { return gate == Gate::silu ? silu(x) : gelu_tanh(x); }
+
+void finish_gate(const LinearCall& call, int pair, int row, int count, const float* gate, const float* up) {
+  const int first = pair * kPanel, width = std::min(kPanel, call.matrix->num_outputs / 2 - first);
+  for (int m = 0; m < count; ++m) {
+    alignas(32) float result[kPanel];
+    for (int i = 0; i < kPanel; i += 8)
+      store(result + i, mul(activate(call.gate, load(gate + m * kPanel + i)), load(up + m * kPanel + i)));
+    std::memcpy(call.y + (row + m) * call.y_stride + first, result, sizeof(float) * width);
+  }
+}
+
+void linear(const LinearCall& call, int first, int last) {
+  const Matrix& matrix = *call.matrix;
+  const size_t bytes = matrix.panel_bytes();
+  alignas(32) float out[6 * kPanel], up[6 * kPanel];
+  for (int block = 0; block < call.num_rows; block += kRowBlock) {
+    const int end = std::min(block + kRowBlock, call.num_rows);
+    for (int p = first; p < last; ++p) {
+      for (int row = block; row < end;) {
+        const int count = tile_rows(matrix.weight_class, end - row);
+        if (call.gate == Gate::none) {
+          multiply(call, matrix.data + bytes * p, row, count, out);
+          finish_panel(call, p, row, count, out);
+        } else {
+          multiply(call, matrix.data + bytes * (2 * p), row, count, out);
+          multiply(call, matrix.data + bytes * (2 * p + 1), row, count, up);
+          finish_gate(call, p, row, count, out, up);
+        }
+        row += count;
+      }
+    }
+  }
+}
+
+void norm(const float* x, size_t x_stride, const float* weight, float eps, int size, float* y, size_t y_stride,
+          int first_row, int last_row) {
+  for (int r = first_row; r < last_row; ++r) rms_norm(x + r * x_stride, weight, eps, size, y + r * y_stride);
+}
+
+inline void write_value(float x, Half* p) {
+#if SPECSERVE_AVX2
+  p->bits = uint16_t(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT));
+#else
+  const _Float16 h = (_Float16)x;
+  std::memcpy(&p->bits, &h, 2);
+#endif
+}
+inline void write_value(float x, Bfloat16* p) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, 4);
+  p->bits = (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+inline void write_value(float x, float* p) { *p = x; }
+
+template <typename T>
+void write_heads(const WriteCall& call, const float* k, const float* v, int64_t slot) {
+  for (int h = 0; h < call.num_kv_heads; ++h) {
+    T* key = (T*)call.cache.keys + call.cache.key_offset(slot, h);
+    T* value = (T*)call.cache.values + call.cache.value_offset(slot, h);
+    for (int d = 0; d < call.head_size; ++d) {
+      write_value(k[h * call.head_size + d], key + d * 8);
+      write_value(v[h * call.head_size + d], value + d);
+    }
+  }
+}
+
+void write(const WriteCall& call, int first_row, int last_row) {
+  const int size = call.head_size;
+  for (int r = first_row; r < last_row; ++r) {
+    float* q = call.qkv + r * call.stride;
+    float* k = q + call.num_heads * size;
+    const float* cosine = call.cosine + call.positions[r] * call.half;
+    const float* sine = call.sine + call.positions[r] * call.half;
+    for (int h = 0; h < call.num_heads + call.num_kv_heads; ++h) {
+      float* head = q + h * size;
+      const float* weight = h < call.num_heads ? call.q_norm : call.k_norm;
+      if (weight) rms_norm(head, weight, call.eps, size, head);
+      rope(head, cosine, sine, call.half);
+    }
+    const float* v = k + call.num_kv_heads * size;
+    if (call.cache.type == CacheType::float32) write_heads<float>(call, k, v, call.slots[r]);
+    else if (call.cache.type == CacheType::float16) write_heads<Half>(call, k, v, call.slots[r]);
+    else write_heads<Bfloat16>(call, k, v, call.slots[r]);
+  }
+}
+
+void attend_rows(const AttendCall& call, const int32_t* block_table, int first_row, int last_row, int kv_head) {
+  static thread_local Queries s;  // scratch only: filled anew by every call
+  const int group = call.num_heads / call.num_kv_heads, size = call.head_size;
+  s.count = (last_row - first_row) * group;
+  s.head_size = size;
+  for (int i = 0; i < s.count; ++i) {
+    const int r = first_row + i / group, h = kv_head * group + i % group;
+    const float* q = call.qkv + r * call.stride + h * size;
+    for (int d = 0; d < size; ++d) s.q[i][d] = q[d] * call.scale;
+    const int position = int(call.positions[r]);
+    s.end_key[i] = call.key_limits ? call.key_limits[r] : position + 1;
+    s.first_key[i] = call.window > 0 ? std::max(0, position + 1 - call.window) : 0;
+  }
+  if (call.cache.type == CacheType::float32) attend<float>(s, call.cache, block_table, kv_head);
+  else if (call.cache.type == CacheType::float16) attend<Half>(s, call.cache, block_table, kv_head);
+  else attend<Bfloat16>(s, call.cache, block_table, kv_head);
+  for (int i = 0; i < s.count; ++i) {
+    const int r = first_row + i / group, h = kv_head * group + i % group;
+    float* out = call.out + r * call.out_stride + h * size;
+    for (int d = 0; d < size; ++d) out[d] = s.out[i][d] / s.total[i];
+  }
+}
+
+void embed(const Matrix& matrix, int64_t id, float scale, float* y);
+
+void gate_rows(const float* x, size_t stride, Gate gate, int size, float* y, size_t y_stride, int first_row, int last_row) {
+  for (int r = first_row; r < last_row; ++r) {
+    const float* g = x + r * stride;
+    float* out = y + r * y_stride;
+    int i = 0;
+    for (; i + 8 <= size; i += 8) store(out + i, mul(activate(gate, load(g + i)), load(g + size + i)));
+    if (i < size) {
+      const int rest = size - i;
+      store_tail(out + i, mul(activate(gate, load_tail(g + i, rest)), load_tail(g + size + i, rest)), rest);
+    }
+  }
+}
+
+// A row of the packed table, the weights as the matrix holds them.
+void embed(const Matrix& matrix, int64_t id, float scale, float* y) {
+  const int lane = int(id % kPanel), k = matrix.num_inputs;
+  const uint8_t* w = matrix.data + matrix.panel_bytes() * (id / kPanel);
+  if (matrix.weight_class == WeightClass::float32) {
+    for (int i = 0; i < k; ++i) y[i] = ((const float*)w)[i * kPanel + lane] * scale;
+  } else if (matrix.weight_class == WeightClass::bfloat16) {
+    for (int i = 0; i < k; ++i) {
+      const uint32_t bits = uint32_t(((const uint16_t*)w)[i * kPanel + lane]) << 16;
+      float v;
+      std::memcpy(&v, &bits, 4);
+      y[i] = v * scale;
+    }
+  } else {
+    const bool is_int4 = matrix.weight_class == WeightClass::int4;
+    const int group = matrix.group;
+    const size_t scale_bytes = matrix.scale_bytes() * kPanel;
+    for (int g = 0; g < matrix.num_groups(); ++g, w += matrix.group_bytes()) {
+      const uint8_t* tail = w + (is_int4 ? kPanel * group / 2 : kPanel * group);
+      alignas(32) float scales[kPanel], minima[kPanel] = {};
+      for (int v = 0; v < kPanel; v += 8) {
+        store(scales + v, matrix.wide_scales ? load((const float*)tail + v) : load_half((const uint16_t*)tail + v));
+        if (matrix.has_minimum)
+          store(minima + v, matrix.wide_scales ? load((const float*)(tail + scale_bytes) + v)
+                                               : load_half((const uint16_t*)(tail + scale_bytes) + v));
+      }
+      for (int i = 0; i < group; ++i) {
+        int q;
+        if (is_int4) {
+          const uint8_t both = w[(i / 8 * 2 + lane / 8) * 32 + lane % 8 * 4 + i % 4];
+          q = i % 8 < 4 ? both & 15 : both >> 4;
+        } else {
+          q = ((const int8_t*)w)[(i / 2 * 2 + lane / 8) * 16 + lane % 8 * 2 + i % 2];
+        }
+        y[g * group + i] = (scales[lane] * float(q) + minima[lane]) * scale;
+      }
+    }
+  }
+}
+
+}  // namespace specserve::SPECSERVE_ISA

@@ -1,0 +1,7 @@
+#define SPECSERVE_ISA portable
+#include "kernels_body.h"
+
+namespace specserve {
+const Kernels kPortableKernels = {"portable",      portable::prepare,     portable::linear, portable::norm,
+                              portable::write, portable::attend_rows, portable::embed,  portable::gate_rows};
+}

@@ -1,0 +1,162 @@
+#include "ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace specserve {
+
+namespace {
+
+struct Range {
+  int first, last;
+};
+
+Range own_share(const Context& context, int count) {
+  return {int(int64_t(count) * context.thread / context.num_threads),
+          int(int64_t(count) * (context.thread + 1) / context.num_threads)};
+}
+
+}  // namespace
+
+void EmbedOp::run(const Context& context) {
+  const Range rows = own_share(context, context.input.num_rows);
+  for (int r = rows.first; r < rows.last; ++r)
+    context.kernels.embed(*table_, context.input.ids[r], scale_, y_.data + size_t(r) * y_.width);
+}
+
+void NormOp::run(const Context& context) {
+  const Range rows = own_share(context, context.input.num_rows);
+  if (!accumulate_) {
+    context.kernels.norm(x_.data, x_.width, weight_, eps_, x_.width, y_.data, y_.width, rows.first, rows.last);
+    return;
+  }
+  for (int r = rows.first; r < rows.last; ++r) {
+    float* x = x_.data + size_t(r) * x_.width;  // overwritten: nobody reads a sandwich norm's input again
+    context.kernels.norm(x, x_.width, weight_, eps_, x_.width, x, x_.width, 0, 1);
+    float* y = y_.data + size_t(r) * y_.width;
+    for (int i = 0; i < x_.width; ++i) y[i] += x[i];
+  }
+}
+
+void CopyOp::run(const Context& context) {
+  const Range rows = own_share(context, context.input.num_rows);
+  if (rows.first < rows.last)
+    std::memcpy(y_.data + size_t(rows.first) * y_.width, x_.data + size_t(rows.first) * x_.width,
+                sizeof(float) * size_t(rows.last - rows.first) * x_.width);
+}
+
+void GatherOp::run(const Context& context) {
+  const Range rows = own_share(context, context.input.num_wanted);
+  for (int i = rows.first; i < rows.last; ++i)
+    std::memcpy(y_.data + size_t(i) * y_.width, x_.data + size_t(context.input.wanted[i]) * x_.width, sizeof(float) * x_.width);
+}
+
+LinearOp::LinearOp(const LinearSpec& spec, Buffer x, Buffer y, int max_rows, int num_threads)
+    : spec_(spec), x_(x), y_(y), shared_(make_scratch(max_rows)) {
+  for (int t = 0; t < num_threads; ++t) own_.push_back(make_scratch(std::min(kOwnRows, max_rows)));
+}
+
+LinearOp::Scratch LinearOp::make_scratch(int rows) const {
+  const Matrix& matrix = *spec_.matrix;
+  const size_t count = size_t(rows) * matrix.num_inputs;
+  const bool is_float = matrix.weight_class <= WeightClass::bfloat16;
+  Scratch scratch;
+  if (spec_.norm) scratch.floats = std::make_unique<float[]>(count);
+  if (is_float) return scratch;
+  if (matrix.weight_class == WeightClass::int8) scratch.wide = std::make_unique<int16_t[]>(count);
+  else scratch.high = std::make_unique<int8_t[]>(count), scratch.low = std::make_unique<int8_t[]>(count);
+  scratch.scales = std::make_unique<float[]>(size_t(rows) * matrix.num_groups());
+  if (matrix.has_minimum) scratch.sums = std::make_unique<float[]>(size_t(rows) * matrix.num_groups());
+  return scratch;
+}
+
+void LinearOp::run(const Context& context) {
+  const Matrix& matrix = *spec_.matrix;
+  const int rows = spec_.is_head ? context.input.num_wanted : context.input.num_rows;
+  if (rows == 0) return;
+  const bool is_own = rows <= kOwnRows;
+  Scratch& scratch = is_own ? own_[context.thread] : shared_;
+  const bool needs_preparation = spec_.norm || matrix.weight_class >= WeightClass::int8;
+  if (needs_preparation) {
+    PrepareCall prepare;
+    prepare.matrix = &matrix;
+    prepare.x = x_.data;
+    prepare.x_stride = x_.width;
+    prepare.size = x_.width;
+    prepare.norm = spec_.norm;
+    prepare.eps = spec_.eps;
+    prepare.activation_bits = spec_.activation_bits;
+    prepare.floats = scratch.floats.get();
+    prepare.digits = scratch.digits();
+    const Range share = is_own ? Range{0, rows} : own_share(context, rows);
+    context.kernels.prepare(prepare, share.first, share.last);
+    if (!is_own) context.barrier.wait();
+  }
+  LinearCall call;
+  call.matrix = &matrix;
+  call.bias = spec_.bias;
+  call.x = spec_.norm ? scratch.floats.get() : x_.data;
+  call.x_stride = spec_.norm ? matrix.num_inputs : x_.width;
+  call.digits = scratch.digits();
+  call.two_digits = spec_.activation_bits > 8;
+  call.num_rows = rows;
+  call.y = spec_.is_head ? context.input.logits : y_.data + spec_.column;
+  call.y_stride = spec_.is_head ? matrix.num_outputs : y_.width;
+  call.accumulate = spec_.accumulate;
+  call.gate = spec_.gate;
+  const int units = spec_.gate == Gate::none ? matrix.num_panels() : matrix.num_pairs();
+  // A few shares per thread: enough to even out a core that the rest of the process keeps busy.
+  const int step = std::max(1, units / (8 * context.num_threads));
+  for (int first = shares_.take() * step; first < units; first = shares_.take() * step)
+    context.kernels.linear(call, first, std::min(first + step, units));
+}
+
+void AttentionOp::run(const Context& context) {
+  const StepInput& input = context.input;
+  WriteCall write;
+  write.qkv = qkv_.data;
+  write.stride = qkv_.width;
+  write.num_heads = spec_.num_heads;
+  write.num_kv_heads = spec_.num_kv_heads;
+  write.head_size = spec_.head_size;
+  write.q_norm = spec_.q_norm;
+  write.k_norm = spec_.k_norm;
+  write.eps = spec_.eps;
+  write.cosine = spec_.cosine;
+  write.sine = spec_.sine;
+  write.half = spec_.half;
+  write.positions = input.positions;
+  write.slots = input.slots;
+  write.cache = spec_.cache;
+  const Range rows = own_share(context, input.num_rows);
+  context.kernels.write(write, rows.first, rows.last);
+  context.barrier.wait();
+
+  AttendCall attend;
+  attend.qkv = qkv_.data;
+  attend.stride = qkv_.width;
+  attend.num_heads = spec_.num_heads;
+  attend.num_kv_heads = spec_.num_kv_heads;
+  attend.head_size = spec_.head_size;
+  attend.scale = spec_.scale;
+  attend.window = spec_.window;
+  attend.positions = input.positions;
+  attend.key_limits = input.key_limits;
+  attend.cache = spec_.cache;
+  attend.out = y_.data;
+  attend.out_stride = y_.width;
+  const int group = spec_.num_heads / spec_.num_kv_heads, tile = std::max(1, 48 / group);
+  int wanted = shares_.take(), item = 0;
+  for (int s = 0; s < input.num_sequences; ++s) {
+    for (int row = input.starts[s]; row < input.starts[s + 1]; row += tile) {
+      const int end = std::min(row + tile, int(input.starts[s + 1]));
+      for (int h = 0; h < spec_.num_kv_heads; ++h, ++item) {
+        if (item != wanted) continue;
+        context.kernels.attend(attend, input.block_tables + size_t(s) * input.table_stride, row, end, h);
+        wanted = shares_.take();
+      }
+    }
+  }
+}
+
+}  // namespace specserve

@@ -1,0 +1,114 @@
+// The ops of a recorded program. Each holds where its input and output lie and shares its work out.
+#pragma once
+#include "program.h"
+
+namespace specserve {
+
+// y[r] = table row of the step's id r, times scale.
+class EmbedOp : public Op {
+ public:
+  EmbedOp(const Matrix* table, float scale, Buffer y) : table_(table), scale_(scale), y_(y) {}
+  void run(const Context& context) override;
+
+ private:
+  const Matrix* table_;
+  float scale_;
+  Buffer y_;
+};
+
+// y[r] = norm(x[r]), or y[r] += norm(x[r]) for sandwich norms.
+class NormOp : public Op {
+ public:
+  NormOp(Buffer x, const float* weight, float eps, Buffer y, bool accumulate)
+      : x_(x), y_(y), weight_(weight), eps_(eps), accumulate_(accumulate) {}
+  void run(const Context& context) override;
+
+ private:
+  Buffer x_, y_;
+  const float* weight_;
+  float eps_;
+  bool accumulate_;
+};
+
+// y = x, for streams that are added to later.
+class CopyOp : public Op {
+ public:
+  CopyOp(Buffer x, Buffer y) : x_(x), y_(y) {}
+  void run(const Context& context) override;
+
+ private:
+  Buffer x_, y_;
+};
+
+// y[i] = x[wanted[i]]
+class GatherOp : public Op {
+ public:
+  GatherOp(Buffer x, Buffer y) : x_(x), y_(y) {}
+  void run(const Context& context) override;
+
+ private:
+  Buffer x_, y_;
+};
+
+struct LinearSpec {
+  const Matrix* matrix = nullptr;
+  const float* bias = nullptr;
+  const float* norm = nullptr;  // norm of the input first
+  float eps = 0.0f;
+  Gate gate = Gate::none;
+  bool accumulate = false;
+  bool is_head = false;  // as many rows as the step wants, into the step's logits
+  int activation_bits = 8;
+  int column = 0;  // where in the output's rows its own columns begin
+};
+
+class LinearOp : public Op {
+ public:
+  LinearOp(const LinearSpec& spec, Buffer x, Buffer y, int max_rows, int num_threads);
+  void run(const Context& context) override;
+  void reset() override { shares_.reset(); }
+
+ private:
+  // Below this many rows every thread prepares all of them for itself: that is cheaper than a barrier.
+  static constexpr int kOwnRows = 4;
+  struct Scratch {
+    std::unique_ptr<float[]> floats;
+    std::unique_ptr<int8_t[]> high, low;
+    std::unique_ptr<int16_t[]> wide;
+    std::unique_ptr<float[]> scales, sums;
+    Activations digits() const { return {high.get(), low.get(), wide.get(), scales.get(), sums.get()}; }
+  };
+  Scratch make_scratch(int rows) const;
+  LinearSpec spec_;
+  Buffer x_, y_;
+  Scratch shared_;
+  std::vector<Scratch> own_;
+  Shares shares_;
+};
+
+struct AttentionSpec {
+  int num_heads = 0, num_kv_heads = 0, head_size = 0;
+  float scale = 1.0f, eps = 0.0f;
+  int window = 0;
+  const float* q_norm = nullptr;
+  const float* k_norm = nullptr;
+  const float* cosine = nullptr;
+  const float* sine = nullptr;
+  int half = 0;
+  CacheView cache;
+};
+
+// Head norms, rope and the write to the cache for all rows, then attention per sequence, row tile and kv head.
+class AttentionOp : public Op {
+ public:
+  AttentionOp(const AttentionSpec& spec, Buffer qkv, Buffer y) : spec_(spec), qkv_(qkv), y_(y) {}
+  void run(const Context& context) override;
+  void reset() override { shares_.reset(); }
+
+ private:
+  AttentionSpec spec_;
+  Buffer qkv_, y_;
+  Shares shares_;
+};
+
+}  // namespace specserve

@@ -1,0 +1,222 @@
+"""A recorded network on the native side: one call per step, the interpreter lock released."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ctypes import c_float
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from specserve.ops.attention import Rope
+from specserve.ops.native import Pool
+from specserve.ops.record import Record, Value, place
+from specserve.ops.rope import angles
+from specserve.types import Rows
+
+TILE = 8  # slots per key tile; a page holds whole tiles
+_GATES = {None: 0, "silu": 1, "gelu_tanh": 2}
+_CACHE_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`max_rows` in one step, `max_positions` the longest context, `page_size` a multiple of `TILE`."""
+
+    max_rows: int
+    max_positions: int
+    page_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    rows: Tensor  # [3, num_rows] int64: ids, positions, slots
+    starts: NDArray[np.int32]
+    tables: NDArray[np.int32]
+
+
+class Program:
+    """`body` runs on all rows, `head` on the rows whose logits are wanted; `kept` can be read afterwards."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        body: Sequence[Record],
+        head: Sequence[Record],
+        kept: Sequence[Value],
+        limits: Limits,
+    ) -> None:
+        self._native = pool.library.Program(pool.threads, limits.max_rows)
+        self._limits = limits
+        self._alive: list[object] = [pool]  # whatever the native side holds addresses of
+        self._angles: dict[int, tuple[Tensor, Tensor]] = {}
+        records = [*body, *head]
+        self._places = place(records, [*kept, *head[0].inputs])
+        self._buffers = self._add_buffers(records)
+        for record in body:
+            self._add(record, is_last=False)
+        self._num_body_ops = self._native.num_ops
+        for record in head:
+            self._add(record, is_last=record is head[-1])
+        self._kept = [(self._native.buffer_address(self._buffer(value)), value.width) for value in kept]
+        self._vocab_size = records[-1].output.width
+        self._last: _Step | None = None
+
+    # --- a step -------------------------------------------------------------------------------
+
+    def run(self, rows: Rows, wanted: Sequence[int]) -> Tensor:
+        """Logits [R, V] float32 of the wanted rows: a new tensor each time."""
+        width = max(map(len, rows.block_tables), default=0)
+        tables = np.zeros((len(rows.block_tables), width), np.int32)
+        for table, pages in zip(tables, rows.block_tables, strict=True):
+            table[: len(pages)] = pages
+        packed = torch.stack((rows.ids, rows.positions, rows.slots))
+        self._last = _Step(packed, np.array(rows.starts, np.int32), tables)
+        return self._run(self._last, wanted, 0)
+
+    def logits_at(self, wanted: Sequence[int]) -> Tensor:
+        """Logits of further rows of the last step."""
+        if self._last is None:
+            raise RuntimeError("no step has run yet")
+        return self._run(self._last, wanted, self._num_body_ops)
+
+    def kept(self, num_rows: int) -> Tensor | None:
+        """Copies of the last step's kept values side by side: [num_rows, sum of widths]."""
+        if not self._kept:
+            return None
+        return torch.cat([_view(address, num_rows, width) for address, width in self._kept], dim=1)
+
+    def _run(self, step: _Step, wanted: Sequence[int], first: int) -> Tensor:
+        chosen = np.array(wanted, np.int64)
+        logits = torch.empty(len(chosen), self._vocab_size)
+        self._native.run(
+            step.rows.shape[1],
+            step.rows.data_ptr(),
+            len(step.tables),
+            step.starts.ctypes.data,
+            step.tables.ctypes.data,
+            step.tables.shape[1],
+            len(chosen),
+            chosen.ctypes.data,
+            logits.data_ptr(),
+            first,
+            self._native.num_ops,
+        )
+        return logits
+
+    # --- building -----------------------------------------------------------------------------
+
+    def _add_buffers(self, records: Sequence[Record]) -> dict[int, int]:
+        """Native buffers by place; the last output is the step's own logits and needs none."""
+        widths = {self._places[r.output.number]: r.output.width for r in records[:-1]}
+        return {number: self._native.add_buffer(width) for number, width in sorted(widths.items())}
+
+    def _buffer(self, value: Value) -> int:
+        return self._buffers[self._places[value.number]]
+
+    def _add(self, record: Record, *, is_last: bool) -> None:
+        self._alive.append(record)
+        add = {
+            "embed": self._add_embed,
+            "norm": self._add_norm,
+            "linear": self._add_linear,
+            "attention": self._add_attention,
+            "copy": self._add_copy,
+            "gather": self._add_gather,
+        }[record.kind]
+        add(record, is_last)
+
+    def _add_embed(self, record: Record, is_last: bool) -> None:
+        assert record.weight is not None
+        self._native.add_embed(record.weight.parts[0], record.scale, self._buffer(record.output))
+
+    def _add_norm(self, record: Record, is_last: bool) -> None:
+        self._native.add_norm(
+            self._buffer(record.inputs[0]),
+            self._address(record.norm),
+            record.eps,
+            self._buffer(record.output),
+            record.accumulates,
+        )
+
+    def _add_copy(self, record: Record, is_last: bool) -> None:
+        self._native.add_copy(self._buffer(record.inputs[0]), self._buffer(record.output))
+
+    def _add_gather(self, record: Record, is_last: bool) -> None:
+        self._native.add_gather(self._buffer(record.inputs[0]), self._buffer(record.output))
+
+    def _add_linear(self, record: Record, is_last: bool) -> None:
+        weight = record.weight
+        assert weight is not None
+        x, column = self._buffer(record.inputs[0]), 0
+        bias = _padded(record.bias)
+        for part in weight.parts:
+            self._native.add_linear(
+                part,
+                x,
+                x if is_last else self._buffer(record.output),
+                self._address(bias if bias is None else bias[column:]),
+                self._address(record.norm),
+                record.eps,
+                _GATES[record.gate],
+                record.accumulates,
+                is_last,
+                weight.activation_bits,
+                column,
+            )
+            column += part.num_outputs
+
+    def _add_attention(self, record: Record, is_last: bool) -> None:
+        a, cache = record.attention, record.cache
+        assert a is not None
+        assert cache is not None
+        cosine, sine = self._table(a.rope)
+        self._native.add_attention(
+            self._buffer(record.inputs[0]),
+            self._buffer(record.output),
+            a.num_heads,
+            a.num_kv_heads,
+            a.head_size,
+            a.scale,
+            a.window or 0,
+            self._address(a.query_norm),
+            self._address(a.key_norm),
+            a.norm_eps,
+            cosine.data_ptr(),
+            sine.data_ptr(),
+            cosine.shape[1],
+            cache.keys.data_ptr(),
+            cache.values.data_ptr(),
+            _CACHE_TYPES[cache.keys.dtype],
+            self._limits.page_size,
+        )
+
+    def _table(self, rope: Rope) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of every position, [max_positions, r]: layers of one rope share them."""
+        if id(rope) not in self._angles:
+            positions = torch.arange(self._limits.max_positions)
+            self._angles[id(rope)] = angles(positions, rope.inverse_frequencies, rope.factor)
+        return self._angles[id(rope)]
+
+    def _address(self, tensor: Tensor | None) -> int:
+        if tensor is None:
+            return 0
+        kept = tensor.float().contiguous()
+        self._alive.append(kept)
+        return kept.data_ptr()
+
+
+def _padded(bias: Tensor | None) -> Tensor | None:
+    """Whole panels of 16, since kernels read them whole."""
+    if bias is None:
+        return None
+    return torch.nn.functional.pad(bias.float(), (0, -len(bias) % 16))
+
+
+def _view(address: int, num_rows: int, width: int) -> Tensor:
+    """A native buffer's first rows, without a copy."""
+    buffer = (c_float * (num_rows * width)).from_address(address)
+    return torch.from_numpy(np.ctypeslib.as_array(buffer).reshape(num_rows, width))
