@@ -60,6 +60,9 @@ class EngineConfig:
         like="16 for queries, keys and values, else 8",
     )
     device: str = option("auto", TEXT, "cpu, cuda, cuda:1, … or auto: cuda if there is one, else cpu")
+    num_threads: int | None = option(
+        None, INTEGER, "threads of the native kernels", low=1, high=256, like="one per core"
+    )
     seed: int | None = option(
         None, INTEGER, "seed of requests that bring none", low=0, like="random; 0 for the offline API"
     )

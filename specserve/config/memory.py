@@ -49,6 +49,13 @@ def read_cpu_memory(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int]:
     return total, page * os.sysconf("SC_AVPHYS_PAGES")
 
 
+def num_cores() -> int:
+    """Cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def cache_budget(config: EngineConfig, facts: MemoryFacts) -> int:
     """Bytes the cache may take. Raises `ConfigError` when more is asked for than there is."""
     if config.kv_cache_memory_bytes is not None:

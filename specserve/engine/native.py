@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from specserve.config.engine import EngineConfig
+from specserve.config.memory import num_cores
 from specserve.config.resolve import resolve_weight_class
 from specserve.config.scheduler import SchedulerConfig
 from specserve.engine.runner import EagerRunner, NativeRunner, Runner
@@ -35,7 +36,7 @@ def find_pool(config: EngineConfig, spec: ModelSpec, device: torch.device) -> Po
             message = f"quantization={config.quantization!r} needs the native kernels, but {why}."
             raise ConfigError(message, "quantization")
         return None
-    num_threads = torch.get_num_threads()
+    num_threads = config.num_threads or num_cores()
     logger.info("Native kernels: %s, %d threads.", library.instruction_set, num_threads)
     torch.set_num_threads(1)  # PyTorch's own pool would spin against ours
     return make_pool(library, num_threads)

@@ -1,4 +1,4 @@
-"""The target's forward pass over a step's rows: logits of the rows that are asked for, features for a drafter.
+"""The target's forward pass over a step's rows: logits of the rows asked for, features for a drafter.
 
 `EagerRunner` calls the network op by op on any device; `NativeRunner` runs its recorded program in one call.
 """
@@ -37,9 +37,8 @@ class StepRows:
 class Runner(Protocol):
     """One target on one cache, whose layers are the target's first and the drafter's after them."""
 
-    model: CausalLM
-    cache: Sequence[LayerCache]
-
+    @property
+    def model(self) -> CausalLM: ...
     @property
     def device(self) -> torch.device: ...
     def forward(self, rows: Rows, wanted: list[int]) -> StepRows: ...
@@ -87,13 +86,13 @@ class NativeRunner:
         self.cache = cache
         recorder = Recorder()
         recording = model.with_ops(recorder.ops())
+        # The recorder's symbols stand for tensors here: nothing is computed.
         hidden, kept = recording.body(NO_ROWS, cache[: len(model.layers)], features)
         settled = recorder.settle(hidden)
         num_body = len(recorder.records)
         recorder.settle(recording.head(recorder.gather(settled)))
-        records = recorder.records
-        kept_values = [recorder.settle(value) for value in kept]
-        self._program = Program(pool, records[:num_body], records[num_body:], kept_values, limits)
+        records, values = recorder.records, [recorder.settle(value) for value in kept]
+        self._program = Program(pool, records[:num_body], records[num_body:], values, limits)
 
     @property
     def device(self) -> torch.device:

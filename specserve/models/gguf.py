@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
+from numpy.typing import NDArray
 from torch import Tensor
 
 from specserve.errors import ModelError
@@ -76,9 +77,10 @@ class GgufFile:
         return str(self.path)
 
     def read(self, name: str) -> Tensor:
-        info = self._tensors[name]
-        tensor = self._values(info)
-        return _to_halves(tensor, self._num_heads(name)) if self._is_interleaved(name) else tensor
+        values = self._values(self._tensors[name])
+        if self._is_interleaved(name):
+            values = _to_halves(values, self._num_heads(name))
+        return torch.from_numpy(values)
 
     def blocks(self, name: str) -> Blocks | None:
         info = self._tensors[name]
@@ -87,7 +89,7 @@ class GgufFile:
         stored = self._stored(info)
         if self._is_interleaved(name):
             stored = _to_halves(stored, self._num_heads(name))
-        return Blocks(stored.numpy(), info.kind, info.shape[1])
+        return Blocks(stored, info.kind, info.shape[1])
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -149,7 +151,7 @@ class GgufFile:
     def _rope_scaling(self) -> Mapping[str, Any] | None:
         for info in self._header.tensors:
             if info.name == ROPE_FACTORS:  # Llama 3's scaling, as one divisor per frequency
-                return {"rope_type": "factors", "factors": self._values(info).float().tolist()}
+                return {"rope_type": "factors", "factors": self._values(info).tolist()}
         kind = self._key("rope.scaling.type", "none")
         if kind == "none":
             return None
@@ -195,7 +197,7 @@ class GgufFile:
         except ValueError:
             raise self._error(f"tensor {info.name!r} has the unknown type {info.kind}.") from None
 
-    def _stored(self, info: TensorInfo) -> Tensor:
+    def _stored(self, info: TensorInfo) -> NDArray[np.uint8]:
         """The tensor's bytes, its last axis counted in bytes: a view of the mapped file."""
         block, size = GGML_QUANT_SIZES[self._kind(info)]
         *heights, width = info.shape
@@ -206,13 +208,12 @@ class GgufFile:
                 f"the file ends inside tensor {info.name!r}: {info.offset + count} bytes expected, "
                 f"{len(self._data)} there."
             )
-        stored = np.frombuffer(self._data, np.uint8, count, info.offset).reshape(*heights, row)
-        return torch.from_numpy(stored)
+        return np.frombuffer(self._data, np.uint8, count, info.offset).reshape(*heights, row)
 
-    def _values(self, info: TensorInfo) -> Tensor:
-        stored, kind = self._stored(info).numpy(), self._kind(info)
+    def _values(self, info: TensorInfo) -> NDArray[Any]:
+        stored, kind = self._stored(info), self._kind(info)
         try:
-            return torch.from_numpy(np.array(dequantize(stored, kind)))
+            return np.array(dequantize(stored, kind))
         except NotImplementedError:
             message = f"tensor {info.name!r} has the type {kind.name}, which cannot be read."
             raise self._error(message) from None
@@ -221,7 +222,7 @@ class GgufFile:
         return ModelError(f"{self.path}: {message}", "model")
 
 
-def _to_halves(rows: Tensor, num_heads: int) -> Tensor:
+def _to_halves(rows: NDArray[Any], num_heads: int) -> NDArray[Any]:
     """Rows of each head from interleaved pairs (0, 1, 2, 3, …) to halves (0, 2, …, 1, 3, …)."""
-    pairs = rows.view(num_heads, rows.shape[0] // num_heads // 2, 2, *rows.shape[1:])
-    return pairs.transpose(1, 2).reshape(rows.shape)
+    pairs = rows.reshape(num_heads, rows.shape[0] // num_heads // 2, 2, *rows.shape[1:])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

@@ -65,6 +65,8 @@ class _Product:
 
 
 Symbol: TypeAlias = Value | _Normed | _Product
+# A network's definition is typed for tensors; while it is recorded, symbols pass through it.
+Traced: TypeAlias = Any
 
 
 @dataclass(slots=True)
@@ -91,16 +93,18 @@ class Recorder:
             logprobs=_not_in_a_network,
         )
 
-    def settle(self, symbol: Symbol) -> Value:
+    def settle(self, symbol: Traced) -> Value:
         """Record what still waits; the value that holds the result."""
         if isinstance(symbol, _Product):
             return self._write(symbol.record)
         if isinstance(symbol, _Normed):
             output = self._value(symbol.x.width)
             return self._write(Record("norm", (symbol.x,), output, norm=symbol.weight, eps=symbol.eps))
+        if not isinstance(symbol, Value):
+            raise TypeError(f"a network did to a recorded value what is no op: {symbol!r}")
         return symbol
 
-    def gather(self, x: Symbol) -> Value:
+    def gather(self, x: Traced) -> Traced:
         """The rows the step wants logits of."""
         source = self.settle(x)
         return self._write(Record("gather", (source,), self._value(source.width)))
