@@ -78,8 +78,8 @@ class Decoder:
         ops, w = self.ops, self.weights
         plan = ops.plan(rows)
         x = ops.embed(w.embedding, rows.ids, self.spec.embedding_scale)
-        streams = [x]  # entering layer l; the last one leaves the last layer
-        for layer, kv in zip(w.layers, cache, strict=True):
+        streams = {0: x}  # those asked for and the first: number l enters layer l
+        for number, (layer, kv) in enumerate(zip(w.layers, cache, strict=True), start=1):
             h = ops.linear(self._norm(x, layer.input_norm), layer.qkv.weight, layer.qkv.bias)
             h = ops.attention(h, layer.attention, kv, plan)
             h = ops.linear(h, layer.output.weight, layer.output.bias)
@@ -88,7 +88,8 @@ class Decoder:
             h = ops.gated(h, self.spec.activation)
             h = ops.linear(h, layer.down.weight, layer.down.bias)
             x = ops.add(x, self._post(h, layer.post_mlp_norm))
-            streams.append(x)
+            if number in features:
+                streams[number] = x
         wanted = torch.cat([streams[number] for number in features], dim=-1) if features else None
         return self._norm(x, w.norm), wanted
 
