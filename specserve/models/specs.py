@@ -12,6 +12,7 @@ from specserve.errors import ModelError
 from specserve.ops.activation import Activation
 
 Config = Mapping[str, Any]
+FULL, SLIDING = "full_attention", "sliding_attention"  # as `layer_types` has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def read_spec(config: Config, source: str) -> ModelSpec:
         return family(config)
     except KeyError as error:
         raise ModelError(f"{source}: the config of {names[0]} lacks {error.args[0]!r}.", "model") from None
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
         reason = f"a value in the config of {names[0]} has the wrong type ({error})."
         raise ModelError(f"{source}: {reason}", "model") from None
     except ValueError as error:
@@ -115,32 +116,27 @@ def _qwen_layers(config: Config) -> tuple[LayerSpec, ...]:
     """A window only where the config switches it on, and only from layer `max_window_layers` on."""
     rope, count = _rope(config), config["num_hidden_layers"]
     window = config.get("sliding_window") if config.get("use_sliding_window") else None
-    kinds = config.get("layer_types")
-    if kinds is None:
-        first = config.get("max_window_layers", count)
-        kinds = ["full_attention" if i < first else "sliding_attention" for i in range(count)]
-    return tuple(LayerSpec(window if kind == "sliding_attention" else None, rope) for kind in kinds)
+    first = config.get("max_window_layers", count)
+    kinds = _kinds(config, [FULL if i < first else SLIDING for i in range(count)])
+    return tuple(LayerSpec(window if kind == SLIDING else None, rope) for kind in kinds)
 
 
 def _gemma3(config: Config) -> ModelSpec:
     """Every sixth layer (by default) sees all and turns on its own base; the others see a window."""
-    count = config["num_hidden_layers"]
-    kinds = config.get("layer_types")
-    if kinds is None:
-        pattern = config.get("sliding_window_pattern", 6)
-        kinds = ["full_attention" if (i + 1) % pattern == 0 else "sliding_attention" for i in range(count)]
+    count, pattern = config["num_hidden_layers"], config.get("sliding_window_pattern", 6)
+    kinds = _kinds(config, [SLIDING if (i + 1) % pattern else FULL for i in range(count)])
     new = config.get("rope_parameters") or {}
-    full = _rope({**config, "rope_parameters": new.get("full_attention")}, default=1_000_000.0)
+    full = _rope({**config, "rope_parameters": new.get(FULL)}, default=1_000_000.0)
     local = _rope(
         {
             **config,
             "rope_scaling": None,
             "rope_theta": config.get("rope_local_base_freq", 10_000.0),
-            "rope_parameters": new.get("sliding_attention"),
+            "rope_parameters": new.get(SLIDING),
         }
     )
     layers = tuple(
-        LayerSpec(config["sliding_window"], local) if kind == "sliding_attention" else LayerSpec(None, full)
+        LayerSpec(config["sliding_window"], local) if kind == SLIDING else LayerSpec(None, full)
         for kind in kinds
     )
     if config.get("attn_logit_softcapping") or config.get("final_logit_softcapping"):
@@ -208,6 +204,19 @@ def _check_counts(config: Config) -> None:
     heads, kv_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
     if heads and kv_heads and heads % kv_heads:
         raise ValueError(f"{heads} query heads cannot share {kv_heads} key heads evenly.")
+
+
+def _kinds(config: Config, otherwise: list[str]) -> list[str]:
+    """Each layer's kind as the config lists them, or as the family has it."""
+    kinds: list[str] | None = config.get("layer_types")
+    if kinds is None:
+        return otherwise
+    for kind in kinds:
+        if kind not in (FULL, SLIDING):
+            raise ValueError(f"layer type {kind!r} is out of scope; there are {FULL}, {SLIDING}.")
+    if len(kinds) != len(otherwise):
+        raise ValueError(f"layer_types lists {len(kinds)} layers, num_hidden_layers is {len(otherwise)}.")
+    return kinds
 
 
 def _common(config: Config, layers: tuple[LayerSpec, ...]) -> ModelSpec:

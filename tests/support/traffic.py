@@ -29,7 +29,11 @@ def mixed_traffic() -> list[Request]:
         "choices": ([*PREFIX, 22, 23], sampled(12, n=3, seed=5)),
         "penalties": (LOOP[:11], greedy(20, frequency_penalty=1.5, repetition_penalty=1.25, ignore_eos=True)),
         "negative": (LOOP[:9], greedy(16, frequency_penalty=-2.0, presence_penalty=0.5)),
-        "bans": (LOOP[:13], sampled(16, logit_bias={4: 3.0, 8: -50.0}, bad_words=["ij", "b"], seed=6)),
+        "bans": (
+            LOOP[:13],
+            greedy(20, bad_words=["nn", "aaa", "b"], ignore_eos=True),
+        ),  # both are in its text
+        "biased": (LOOP[:13], sampled(16, logit_bias={4: 3.0, 8: -50.0}, bad_words=["ee"], seed=6)),
         "allowed": (LOOP[:6], sampled(16, allowed_token_ids=[*range(5, 25)], seed=8)),
         "patient": ([2, 6], sampled(16, min_tokens=9, logit_bias={EOS: 6.0}, seed=9)),
         "stops": ([1] * 10, sampled(24, stop=["ab", "e ", "q"], stop_token_ids=[17], seed=12)),
