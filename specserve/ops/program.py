@@ -152,13 +152,13 @@ class Program:
         weight = record.weight
         assert weight is not None
         x, column = self._buffer(record.inputs[0]), 0
-        bias = _padded(record.bias)
+        bias = record.bias
         for part in weight.parts:
             self._native.add_linear(
                 part,
                 x,
                 x if is_last else self._buffer(record.output),
-                self._address(bias if bias is None else bias[column:]),
+                self._address(None if bias is None else bias[column:]),
                 self._address(record.norm),
                 record.eps,
                 _GATES[record.gate],
@@ -207,13 +207,6 @@ class Program:
         kept = tensor.float().contiguous()
         self._alive.append(kept)
         return kept.data_ptr()
-
-
-def _padded(bias: Tensor | None) -> Tensor | None:
-    """Whole panels of 16, since kernels read them whole."""
-    if bias is None:
-        return None
-    return torch.nn.functional.pad(bias.float(), (0, -len(bias) % 16))
 
 
 def _view(address: int, num_rows: int, width: int) -> Tensor:

@@ -28,7 +28,7 @@ struct PrepareCall {
 // whose panels alternate.
 struct LinearCall {
   const Matrix* matrix = nullptr;
-  const float* bias = nullptr;  // padded to whole panels
+  const float* bias = nullptr;  // [n]
   const float* x = nullptr;     // float classes: [rows, x_stride]
   size_t x_stride = 0;
   Activations digits;           // integer classes

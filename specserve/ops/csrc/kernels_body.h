@@ -72,22 +72,28 @@ void multiply(const LinearCall& call, const uint8_t* w, int row, int count, floa
   }
 }
 
-void finish_panel(const LinearCall& call, int panel, int row, int count, const float* out) {
+inline void add_bias(const LinearCall& call, int first, int width, int count, float* out) {
+  if (!call.bias) return;
+  for (int m = 0; m < count; ++m)
+    for (int i = 0; i < width; ++i) out[m * kPanel + i] += call.bias[first + i];
+}
+
+void finish_panel(const LinearCall& call, int panel, int row, int count, float* out) {
   const int first = panel * kPanel, width = std::min(kPanel, call.matrix->num_outputs - first);
+  add_bias(call, first, width, count, out);
   for (int m = 0; m < count; ++m) {
     float* y = call.y + (row + m) * call.y_stride + first;
     const float* o = out + m * kPanel;
-    for (int i = 0; i < width; ++i) {
-      float v = call.bias ? o[i] + call.bias[first + i] : o[i];
-      y[i] = call.accumulate ? y[i] + v : v;
-    }
+    for (int i = 0; i < width; ++i) y[i] = call.accumulate ? y[i] + o[i] : o[i];
   }
 }
 
 inline Float8 activate(Gate gate, Float8 x) { return gate == Gate::silu ? silu(x) : gelu_tanh(x); }
 
-void finish_gate(const LinearCall& call, int pair, int row, int count, const float* gate, const float* up) {
-  const int first = pair * kPanel, width = std::min(kPanel, call.matrix->num_outputs / 2 - first);
+void finish_gate(const LinearCall& call, int pair, int row, int count, float* gate, float* up) {
+  const int half = call.matrix->num_outputs / 2, first = pair * kPanel, width = std::min(kPanel, half - first);
+  add_bias(call, first, width, count, gate);
+  add_bias(call, half + first, width, count, up);
   for (int m = 0; m < count; ++m) {
     alignas(32) float result[kPanel];
     for (int i = 0; i < kPanel; i += 8)
