@@ -96,7 +96,7 @@ def test_the_version_is_the_packages(
         ("serve --port many", "port must be an integer, at least 0, at most 65535, got 'many'."),
         ("serve --max-model-len 4x", 'max_model_len must be an integer (4k = 4000, 4K = 4096) or "auto"'),
         ("serve --tool-call-parser x", "tool_call_parser is not built yet."),
-        ("generate a --quantization int8", "quantization 'int8' is not built yet."),
+        ('generate a --hf-overrides {"a":1}', "hf_overrides is not built yet."),
         ("generate a --temperature hot", "temperature must be a finite number, got 'hot'."),
         ("generate a -sc {", "speculative_config must be a JSON object, got '{'."),
         (

@@ -61,7 +61,6 @@ def test_a_value_that_cannot_be_is_refused(options: dict[str, Any], message: str
 @pytest.mark.parametrize(
     "options",
     [
-        {"quantization": "int8"},
         {"tensor_parallel_size": 2},
         {"enable_lora": True},
         {"hf_overrides": {"a": 1}},

@@ -14,6 +14,7 @@ from specserve.config.resolve import (
     resolve_max_model_len,
     resolve_max_num_seqs,
     resolve_scheduler,
+    resolve_weight_class,
 )
 from specserve.config.scheduler import SchedulerConfig
 from specserve.errors import ConfigError
@@ -122,5 +123,26 @@ def test_a_length_that_cannot_be(asked: Any, message: str) -> None:
 )
 def test_element_types(dtype: str, kv: str, expected: tuple[str, str]) -> None:
     config = EngineConfig(dtype=dtype, kv_cache_dtype=kv)
-    found = resolve_dtype(config)
-    assert (found, resolve_kv_dtype(config, found)) == expected
+    assert (resolve_dtype(config), resolve_kv_dtype(config)) == expected
+
+
+def test_native_weights_of_16_bits_or_less_go_with_a_16_bit_cache() -> None:
+    for options, expected in (
+        ({}, "float16"),
+        ({"quantization": "int8", "dtype": "float32"}, "float16"),
+        ({"dtype": "bfloat16"}, "float16"),
+        ({"dtype": "float32"}, "float32"),
+        ({"kv_cache_dtype": "bfloat16"}, "bfloat16"),
+    ):
+        assert resolve_kv_dtype(engine_config(options), is_native=True) == expected
+
+
+def test_the_weight_class_is_the_file_s_own_unless_asked_otherwise() -> None:
+    for options, expected in (
+        ({}, None),
+        ({"dtype": "float32"}, "float32"),
+        ({"dtype": "bfloat16"}, "bfloat16"),
+        ({"quantization": "int4"}, "int4"),
+        ({"quantization": "int8", "dtype": "bfloat16"}, "int8"),
+    ):
+        assert resolve_weight_class(engine_config(options)) == expected

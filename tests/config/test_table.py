@@ -24,4 +24,3 @@ def test_every_option_has_one_row_with_four_cells() -> None:
 def test_announced_options_are_marked() -> None:
     text = markdown()
     assert "| `--enable-lora` | BOOL | false | *announced:* adapters |" in text
-    assert "*announced:* int8, int4" in text

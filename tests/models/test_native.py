@@ -80,5 +80,7 @@ def test_the_embedded_model_keeps_close_to_float32() -> None:
     prompt = [[1, 504, 1798, 2365, 6354, 16438, 27003, 690, 260, 23790, 2767, 30, 1604, 314, 260, 3575]]
     exact = run_native(load_packed("smollm2-135m", "float32"), prompt)[0][0].log_softmax(-1)
     for bits, most in ((16, 1e-5), (None, 2e-2)):
-        found = run_native(load_packed("smollm2-135m", None, bits), prompt, num_threads=2)[0][0].log_softmax(-1)
+        found = run_native(load_packed("smollm2-135m", None, bits), prompt, num_threads=2)[0][0].log_softmax(
+            -1
+        )
         assert (exact.exp() * (exact - found)).sum(-1).mean() < most

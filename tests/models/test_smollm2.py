@@ -13,7 +13,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specserve import LLM, SamplingParams
 from specserve.models import find_model
+from specserve.models.decoder import Decoder
 from tests.support.checkpoints import oracle_logits
+from tests.support.native import run_native
 from tests.support.paged import run_paged
 
 pytestmark = [
@@ -76,9 +78,10 @@ def tensors(reader: gguf.GGUFReader, config: LlamaConfig) -> dict[str, Tensor]:
     return found
 
 
-@pytest.fixture(scope="module")
-def llm() -> LLM:
-    return LLM("smollm2-135m", dtype="float32", max_model_len=512, seed=0)
+@pytest.fixture(scope="module", params=["eager", "native"])
+def llm(request: pytest.FixtureRequest) -> LLM:
+    is_eager = request.param == "eager"
+    return LLM("smollm2-135m", dtype="float32", enforce_eager=is_eager, max_model_len=512, seed=0)
 
 
 def encode(llm: LLM, prompts: list[str]) -> list[list[int]]:
@@ -105,7 +108,10 @@ def test_the_config_is_the_published_one() -> None:
 @pytest.mark.parametrize("chunk", [None, 5])
 def test_logits_are_those_of_transformers(oracle: LlamaForCausalLM, llm: LLM, chunk: int | None) -> None:
     prompts = encode(llm, PROMPTS[:4])
-    found, _ = run_paged(llm.deployment.engine.runner.model, prompts, chunk=chunk, page_size=16)
+    model = llm.deployment.engine.runner.model
+    assert isinstance(model, Decoder)
+    run = run_paged if llm.config.enforce_eager else run_native
+    found, _ = run(model, prompts, chunk=chunk, page_size=16)
     for prompt, logits in zip(prompts, found, strict=True):
         torch.testing.assert_close(logits, oracle_logits(oracle, prompt), atol=1e-3, rtol=0)
 

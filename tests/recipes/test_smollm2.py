@@ -22,7 +22,14 @@ NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2,
 @pytest.fixture(scope="module")
 def llm() -> LLM:
     """One copy of the weights serves all tests here."""
-    return LLM("smollm2-135m", dtype="float32", max_model_len=1024, speculative_config=NGRAM, seed=0)
+    return LLM(
+        "smollm2-135m",
+        dtype="float32",
+        enforce_eager=True,
+        max_model_len=1024,
+        speculative_config=NGRAM,
+        seed=0,
+    )
 
 
 def encode(llm: LLM, text: str) -> list[int]:

@@ -14,7 +14,7 @@ from specserve.draft.base import Drafter, NoDraft
 from specserve.engine.admission import Admission, Vocabulary
 from specserve.engine.draft_length import DraftLength
 from specserve.engine.engine import Engine
-from specserve.engine.runner import Runner
+from specserve.engine.runner import EagerRunner
 from specserve.engine.scheduler import Scheduler
 from specserve.kv.pages import PageAllocator
 from specserve.kv.pool import allocate
@@ -87,7 +87,7 @@ def make_engine(
     _bind(drafter, cache[len(model.layers) :])
     by_batch_size = list(table) if table is not None else [0] + [k] * max_num_seqs
     return Engine(
-        Runner(model, cache, drafter.needs.features),
+        EagerRunner(model, cache, drafter.needs.features),
         drafter,
         verify or load_verifier("standard"),
         ops or reference_ops(),
