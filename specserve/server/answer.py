@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from specserve.errors import UserError
 from specserve.server.bridge import Bridge
-from specserve.server.errors import ApiError, as_api_error
+from specserve.server.errors import ApiError, as_api_error, client_gone
 from specserve.server.jobs import Job
 from specserve.server.reply import Reply
 from specserve.server.served import Served
@@ -23,7 +23,6 @@ from specserve.server.wire import dumps
 logger = logging.getLogger(__name__)
 
 UNBUFFERED = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))  # for caches and nginx
-CLIENT_GONE = 499  # in the log only: nobody is there to read it
 
 
 class Answer(Response):  # a Response only because FastAPI lets nothing else through as it is
@@ -81,7 +80,7 @@ class Answer(Response):  # a Response only because FastAPI lets nothing else thr
 async def _fail_when_gone(receive: Receive, ticket: Ticket) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    ticket.fail(ApiError(CLIENT_GONE, "The client closed the connection.", kind="ClientClosedRequest"))
+    ticket.fail(client_gone())
 
 
 def _start(content_type: bytes, *headers: tuple[bytes, bytes]) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
-from specserve.server.errors import ApiError
+from specserve.server.errors import ApiError, client_gone
 
 
 async def read_json(request: Request, max_bytes: int) -> bytes:
     """The raw body. Raises `ApiError`: 413 when it is too long, whatever its header says, 400 for other
-    types.
+    types, 499 when the client goes away before its end.
 
     The type is asked for because browsers send other types across origins without asking the server first.
     """
@@ -19,6 +20,13 @@ async def read_json(request: Request, max_bytes: int) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > max_bytes:
         raise _too_long(max_bytes)
+    try:
+        return await _read(request, max_bytes)
+    except ClientDisconnect as error:
+        raise client_gone() from error
+
+
+async def _read(request: Request, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     num_bytes = 0
     async for part in request.stream():

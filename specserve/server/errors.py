@@ -62,6 +62,11 @@ class ApiError(Exception):
         return Response(dumps(self.body), self.status, self.headers, "application/json")
 
 
+def client_gone() -> ApiError:
+    """For the log and the counts only: nobody is there to read it."""
+    return ApiError(499, "The client closed the connection.", kind="ClientClosedRequest")
+
+
 def unavailable(message: str) -> ApiError:
     """503 with the advice to come back: the fault is ours and passes."""
     return ApiError(503, message, headers=RETRY_AFTER)

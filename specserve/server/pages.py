@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from time import time
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from starlette.concurrency import run_in_threadpool
 
 from specserve import __version__
 from specserve.errors import InvalidRequest
@@ -19,6 +21,9 @@ from specserve.server.jobs import Jobs
 from specserve.server.routes import described
 from specserve.server.schema import DetokenizeBody, TokenizeBody, parse
 from specserve.server.served import Served
+from specserve.server.wire import dumps
+
+NUM_CONVERTING = 1  # threads; a long text takes seconds and, meanwhile, a hundred times its size
 
 
 def state_router(bridge: Bridge, registry: CollectorRegistry) -> APIRouter:
@@ -79,6 +84,7 @@ def token_router(served: Served, jobs: Jobs, *, max_body: int) -> APIRouter:
     """Text to ids and back."""
     router = APIRouter(tags=["tokens"])
     tokenizer = served.tokenizer
+    pool = ThreadPoolExecutor(NUM_CONVERTING, thread_name_prefix="convert")
 
     def to_tokens(raw: bytes) -> dict[str, Any]:
         body = parse(TokenizeBody, raw)
@@ -96,11 +102,16 @@ def token_router(served: Served, jobs: Jobs, *, max_body: int) -> APIRouter:
             )
         return {"prompt": tokenizer.decode(body.tokens, skip_special_tokens=False)}
 
+    async def answer(convert: Callable[[bytes], dict[str, Any]], request: Request) -> Response:
+        raw, loop = await read_json(request, max_body), asyncio.get_running_loop()
+        body = await loop.run_in_executor(pool, lambda: dumps(convert(raw)))
+        return Response(body, media_type="application/json")
+
     async def tokenize(request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(to_tokens, await read_json(request, max_body)))
+        return await answer(to_tokens, request)
 
     async def detokenize(request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(to_text, await read_json(request, max_body)))
+        return await answer(to_text, request)
 
     for path, endpoint, body in (
         ("/tokenize", tokenize, TokenizeBody),

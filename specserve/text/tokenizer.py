@@ -57,10 +57,11 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Ids of `text`. Special tokens written in it count as such. Raises `InvalidRequest`."""
-        try:
-            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        try:  # a batch, because only for batches the library lets other threads run meanwhile
+            [encoding] = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         except (TypeError, UnicodeError) as error:  # JSON can carry lone surrogates, UTF-8 cannot
             raise InvalidRequest("Text must be valid Unicode, without lone surrogates.", "prompt") from error
+        ids: list[int] = encoding.ids
         return ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:

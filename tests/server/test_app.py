@@ -7,7 +7,8 @@ import logging
 import re
 import socket
 from collections.abc import Iterator
-from threading import Semaphore
+from concurrent.futures import ThreadPoolExecutor
+from threading import Semaphore, current_thread
 from typing import Any
 
 import pytest
@@ -58,6 +59,22 @@ def test_text_to_tokens_and_back(server: Running) -> None:
     assert server.post("/detokenize", tokens=[104, 195, 169]).json() == {"prompt": "hé"}
     assert server.post("/tokenize", messages=[USER]).json()["count"] == 11
     assert server.post("/tokenize", prompt="a").json()["token_strs"] is None
+
+
+def test_texts_are_converted_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, threads = FakeEngine(), set[str]()
+    encode = engine.tokenizer.encode
+
+    def watched(text: str, add_special_tokens: bool = True) -> list[int]:
+        threads.add(current_thread().name)
+        return encode(text, add_special_tokens)
+
+    monkeypatch.setattr(engine.tokenizer, "encode", watched)
+    with serving(engine) as server, ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda text: server.post("/tokenize", prompt=text), ["a", "ab"] * 16))
+    assert [reply.json()["count"] for reply in replies] == [1, 2] * 16
+    assert len(threads) == 1
+    assert not threads & {server.thread.name, "engine"}
 
 
 def test_tokens_outside_the_vocabulary_are_refused(server: Running) -> None:
@@ -308,6 +325,18 @@ def test_a_client_that_goes_away_is_aborted_within_a_step(stream: bool) -> None:
             assert not engine.running
 
 
+@pytest.mark.parametrize("path", [*GENERATION, "/tokenize"])
+def test_a_client_that_goes_away_while_it_sends_is_no_bug(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving() as server:
+        with socket.create_connection(("127.0.0.1", server.client.base_url.port)) as client:
+            client.sendall(_raw_request({"prompt": "x"}, path)[:-3])
+        until(lambda: f'handler="{path}",method="POST",status="4xx"' in server.client.get("/metrics").text)
+        assert server.client.get("/load").json() == {"server_load": 0}
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
 def test_a_client_that_does_not_read_is_aborted() -> None:
     engine = FakeEngine(lambda _request, _index: "x" * 5000, block=1)
     with serving(engine, served={"max_model_len": 10**9}) as server:
@@ -321,9 +350,9 @@ def test_a_client_that_does_not_read_is_aborted() -> None:
         assert not engine.running
 
 
-def _raw_request(body: dict[str, Any]) -> bytes:
+def _raw_request(body: dict[str, Any], path: str = "/v1/completions") -> bytes:
     content = json.dumps(body).encode()
-    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from hypothesis import given
@@ -113,6 +115,26 @@ def test_threads_may_encode_while_others_decode() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(round_trip, range(400)))
+
+
+def test_others_run_while_a_long_text_is_encoded() -> None:
+    started, ended = Event(), Event()
+
+    def encode() -> None:
+        started.set()
+        BYTE_LEVEL.encode("hello wörld " * 50_000)
+        ended.set()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # a thread that does not let go by itself runs to its end
+    try:
+        thread = Thread(target=encode)
+        thread.start()
+        started.wait()
+        assert not ended.is_set()
+    finally:
+        sys.setswitchinterval(interval)
+    thread.join()
 
 
 def test_loading_from_nowhere_names_the_path(tmp_path: Path) -> None:
