@@ -92,7 +92,9 @@ class NativeRunner:
         num_body = len(recorder.records)
         recorder.settle(recording.head(recorder.gather(settled)))
         records, values = recorder.records, [recorder.settle(value) for value in kept]
-        self._program = Program(pool, records[:num_body], records[num_body:], values, limits)
+        self._program = Program(
+            pool, records[:num_body], records[num_body:], values, limits, model.ops.run_program
+        )
 
     @property
     def device(self) -> torch.device:

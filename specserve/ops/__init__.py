@@ -37,6 +37,7 @@ class Ops:
     gated: Callable[[Tensor, Activation], Tensor]
     add: Callable[[Tensor, Tensor], Tensor]
     keep: Callable[[Tensor], Tensor]  # the same, to be read after what comes later
+    run_program: Callable[..., None]  # a recorded network, native: (program, its arguments)
     # Sampling.
     penalize: Callable[..., Tensor]
     truncate: Callable[..., Tensor]
@@ -54,6 +55,7 @@ def reference_ops() -> Ops:
         gated=activation.reference,
         add=Tensor.add,
         keep=lambda x: x,
+        run_program=lambda program, *arguments: program.run(*arguments),
         penalize=penalties.reference,
         truncate=truncate.reference,
         draw=draw.reference,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_float
 from dataclasses import dataclass
 
@@ -48,9 +48,11 @@ class Program:
         head: Sequence[Record],
         kept: Sequence[Value],
         limits: Limits,
+        run_program: Callable[..., None],
     ) -> None:
         self._native = pool.library.Program(pool.threads, limits.max_rows)
         self._limits = limits
+        self._run_program = run_program
         self._alive: list[object] = [pool]  # whatever the native side holds addresses of
         self._angles: dict[int, tuple[Tensor, Tensor]] = {}
         records = [*body, *head]
@@ -92,7 +94,8 @@ class Program:
     def _run(self, step: _Step, wanted: Sequence[int], first: int) -> Tensor:
         chosen = np.array(wanted, np.int64)
         logits = torch.empty(len(chosen), self._vocab_size)
-        self._native.run(
+        self._run_program(
+            self._native,
             step.rows.shape[1],
             step.rows.data_ptr(),
             len(step.tables),

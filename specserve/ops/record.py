@@ -87,6 +87,7 @@ class Recorder:
             gated=self._gated,  # type: ignore[arg-type]
             add=self._add,  # type: ignore[arg-type]
             keep=self._keep,  # type: ignore[arg-type]
+            run_program=_not_in_a_network,
             penalize=_not_in_a_network,
             truncate=_not_in_a_network,
             draw=_not_in_a_network,
