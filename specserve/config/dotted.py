@@ -92,5 +92,5 @@ def _typed(text: str) -> Any:
     """JSON where it is some, else the text itself: 4, true, [1, 2], ngram."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

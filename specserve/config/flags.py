@@ -78,7 +78,7 @@ def read_yaml(path: Path, command: Command) -> dict[str, Any]:
 
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeError, RecursionError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"--config: cannot read {path} ({reason}).", CONFIG) from None
     if not isinstance(found, Mapping):

@@ -90,7 +90,7 @@ def accept(name: str, option: Option, value: Any, default: Any) -> Any:
         return default
     try:
         value = option.kind.convert(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter from JSON of a thousand brackets
         raise _refusal(name, option, value) from None
     if isinstance(value, int | float) and not isinstance(value, bool):
         _check_bounds(name, option, value)

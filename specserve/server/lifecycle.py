@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,8 +59,10 @@ class Lifecycle:
         self._server.should_exit = True  # closes the listening socket and idle connections
         if not await self._bridge.drain(self._timeout):
             logger.warning("Aborted what was still running.")
-        await serving
-        self._bridge.stop()
+        try:
+            await serving
+        finally:
+            self._bridge.stop()  # a thread that runs on would crash the interpreter's end
         return await is_ready
 
     def stop(self) -> None:
@@ -97,6 +101,20 @@ def _address(sock: socket.socket) -> str:
     return name if isinstance(name, str) else f"{name[0]}:{name[1]}"
 
 
+def check_certificate(config: ServerConfig) -> None:
+    """Notice files for HTTPS that are no use before a model is loaded. Raises `ConfigError`."""
+    certificate, key = config.ssl_certfile, config.ssl_keyfile
+    if certificate is None:
+        if key is not None:
+            raise ConfigError("ssl_keyfile needs ssl_certfile.", "ssl_certfile")
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:
+        files = f"ssl_certfile={certificate!r}" + (f" and ssl_keyfile={key!r}" if key is not None else "")
+        raise ConfigError(f"{files} cannot be used for HTTPS ({error}).", "ssl_certfile") from error
+
+
 def bind(config: ServerConfig) -> socket.socket:
     """A bound socket that does not listen yet, so that a taken port is noticed before a model is loaded.
 
@@ -114,8 +132,9 @@ def _bind_port(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        message = f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --port."
-        raise ConfigError(message, "port") from error
+        other = "host" if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL else "port"
+        message = f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --{other}."
+        raise ConfigError(message, other) from error
     return sock
 
 

@@ -21,7 +21,7 @@ from specserve.metrics.stats import PeriodicLog
 from specserve.server.app import create_app
 from specserve.server.bridge import Bridge
 from specserve.server.jobs import Jobs
-from specserve.server.lifecycle import Lifecycle, bind
+from specserve.server.lifecycle import Lifecycle, bind, check_certificate
 from specserve.server.recorder import Recorder
 from specserve.server.served import Served
 
@@ -39,6 +39,7 @@ def run(engine_config: EngineConfig, server_config: ServerConfig) -> None:
     """Serve until SIGINT or SIGTERM. Raises `UserError`; exits with 1 when the model cannot be warmed up."""
     environment = read_environment()
     config = replace(server_config, api_key=server_config.api_key or environment.api_keys)
+    check_certificate(config)
     with bind(config) as sock:
         assembly = assemble(build(engine_config, is_offline=False), config, environment)
         if not asyncio.run(_serve(assembly, config, sock)):

@@ -36,6 +36,7 @@ def applied(arguments: list[str], values: dict[str, Any] | None = None) -> Any:
         ([f"{SC}.list+", "[1, 4, 3]", f"{SC}.list+=[5, 9, 0]"], {"list": [[1, 4, 3], [5, 9, 0]]}),
         ([f"{SC}.list", "[1]", f"{SC}.list+", "x"], {"list": [1, "x"]}),
         ([f"{SC}.k", "1", f"{SC}.k", "2"], {"k": 2}),
+        ([f"{SC}.k", "[" * 5000], {"k": "[" * 5000}),
         ([f"{SC}.num-speculative-tokens", "2"], {"num-speculative-tokens": 2}),
     ],
 )

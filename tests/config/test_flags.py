@@ -142,6 +142,7 @@ def test_dotted_flags_change_single_keys_of_the_file(file: Path) -> None:
         ("prot: 1", "has the unknown option 'prot'; the nearest known name is 'port'."),
         ("- 1", "must hold options as key: value."),
         ("a: [", "cannot read"),
+        ("a: " + "[" * 5000, "cannot read"),
     ],
 )
 def test_a_file_that_cannot_be_is_refused(tmp_path: Path, text: str, message: str) -> None:

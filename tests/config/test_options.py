@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 import pytest
 
-from specserve.config.kinds import INTEGER, SWITCH, TEXT, TEXTS
-from specserve.config.options import default_text, from_mapping, nearest, option, options_of, settle
+from specserve.config.kinds import INTEGER, MAPPING, SWITCH, TEXT, TEXTS
+from specserve.config.options import accept, default_text, from_mapping, nearest, option, options_of, settle
 from specserve.errors import ConfigError, NotBuiltYet
 
 
@@ -75,6 +75,12 @@ def test_what_is_announced_names_itself(options: dict[str, Any], name: str) -> N
 
 def test_the_default_of_an_announced_option_is_fine() -> None:
     assert from_mapping(Small, {"needed": 1, "later": "false"}).later is False
+
+
+def test_more_brackets_than_the_parser_takes_are_no_json() -> None:
+    described = options_of(Small)["needed"]
+    with pytest.raises(ConfigError, match="needed must be a JSON object, got"):
+        accept("needed", replace(described, kind=MAPPING), "[" * 5000, MISSING)
 
 
 def test_a_secret_is_not_in_the_repr() -> None:

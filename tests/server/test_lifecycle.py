@@ -17,7 +17,7 @@ from specserve.errors import ConfigError
 from specserve.server.app import create_app
 from specserve.server.bridge import Bridge
 from specserve.server.jobs import Jobs
-from specserve.server.lifecycle import Lifecycle, bind
+from specserve.server.lifecycle import Lifecycle, bind, check_certificate
 from tests.support.fake_engine import FakeEngine
 from tests.support.server import make_served
 
@@ -74,12 +74,15 @@ def test_a_model_that_cannot_be_warmed_up_ends_the_server_in_failure() -> None:
 def test_a_port_that_was_taken_meanwhile_ends_the_server() -> None:
     async def main() -> None:
         engine = FakeEngine()
-        server = lifecycle(engine, Bridge(engine, lambda _: None, max_requests=8))
+        bridge = Bridge(engine, lambda _: None, max_requests=8)
+        server = lifecycle(engine, bridge)
         first = bind(ServerConfig(port=0))
         second = bind(ServerConfig(port=first.getsockname()[1]))
         first.listen()
         with first, second, pytest.raises(OSError, match="in use"):
             await server.run(second)
+        assert bridge._thread is not None
+        assert not bridge._thread.is_alive()
 
     asyncio.run(asyncio.wait_for(main(), 20))
 
@@ -90,6 +93,32 @@ def test_a_taken_port_is_one_clear_line() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"127.0.0.1:{port}.*Choose another --port"):
             bind(ServerConfig(port=port))
+
+
+def test_a_host_that_is_not_here_is_what_the_error_is_about() -> None:
+    with pytest.raises(
+        ConfigError, match=r"192\.0\.2\.1:0.*Choose another --host"
+    ) as caught:  # for documentation
+        bind(ServerConfig(host="192.0.2.1", port=0))
+    assert caught.value.param == "host"
+
+
+@pytest.mark.parametrize(
+    ("keyfile", "named"), [(None, "ssl_certfile="), ("key.pem", "ssl_keyfile='key.pem'")]
+)
+def test_a_certificate_that_is_no_use_is_one_clear_line(
+    tmp_path: Path, keyfile: str | None, named: str
+) -> None:
+    for certificate in (tmp_path / "absent.pem", tmp_path / "text.pem"):
+        (tmp_path / "text.pem").write_text("no certificate")
+        with pytest.raises(ConfigError, match=f"{named}.* cannot be used for HTTPS"):
+            check_certificate(ServerConfig(ssl_certfile=str(certificate), ssl_keyfile=keyfile))
+
+
+def test_a_key_needs_a_certificate() -> None:
+    check_certificate(ServerConfig())
+    with pytest.raises(ConfigError, match="ssl_keyfile needs ssl_certfile"):
+        check_certificate(ServerConfig(ssl_keyfile="key.pem"))
 
 
 def test_a_bound_socket_does_not_listen_before_the_model_is_there() -> None:
