@@ -44,14 +44,16 @@ def find_library() -> ModuleType | None:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The threads that programs run on, and the library they belong to."""
+    """The threads that programs run on, the library they belong to, and the kernels they use."""
 
     library: ModuleType
     threads: Any
+    instruction_set: str
 
 
-def make_pool(library: ModuleType, num_threads: int) -> Pool:
-    return Pool(library, library.Pool(num_threads))
+def make_pool(library: ModuleType, num_threads: int, instruction_set: str | None = None) -> Pool:
+    """`instruction_set` None is the best this machine has; "portable" is always there."""
+    return Pool(library, library.Pool(num_threads), instruction_set or library.instruction_set)
 
 
 @dataclass(frozen=True, slots=True)

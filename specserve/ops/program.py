@@ -50,7 +50,7 @@ class Program:
         limits: Limits,
         run_program: Callable[..., None],
     ) -> None:
-        self._native = pool.library.Program(pool.threads, limits.max_rows)
+        self._native = pool.library.Program(pool.threads, pool.instruction_set, limits.max_rows)
         self._limits = limits
         self._run_program = run_program
         self._alive: list[object] = [pool]  # whatever the native side holds addresses of

@@ -53,6 +53,22 @@ def test_a_row_has_the_same_bits_in_any_split_batch_and_thread_count(
         assert all(torch.equal(a, b) for a, b in zip(whole, other, strict=True))
 
 
+@pytest.mark.parametrize("weight_class", CLASSES)
+def test_the_portable_kernels_agree_and_keep_the_same_promise(
+    checkpoint: tuple[PreTrainedModel, Path], weight_class: WeightClass
+) -> None:
+    model = load_packed(checkpoint[1], weight_class)
+    best, _ = run_native(model, prompts())
+    portable, _ = run_native(model, prompts(), instruction_set="portable")
+    split, _ = run_native(model, prompts(), instruction_set="portable", chunk=3, num_threads=2)
+    for a, b, c in zip(portable, best, split, strict=True):
+        # Roundings of sums differ; where one tips an activation's rounding, more than the last bits do.
+        torch.testing.assert_close(
+            a, b, atol=1e-4 if weight_class in ("float32", "bfloat16") else 0.1, rtol=0
+        )
+        assert torch.equal(a, c)
+
+
 def test_features_are_those_of_the_eager_network(checkpoint: tuple[PreTrainedModel, Path]) -> None:
     folder = checkpoint[1]
     _, expected = run_paged(load(folder), prompts(), features=(2, 0, 3))

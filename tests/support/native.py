@@ -47,12 +47,14 @@ def run_native(
     cache_type: torch.dtype = torch.float32,
     features: Sequence[int] = (),
     seed: int = 0,
+    instruction_set: str | None = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """As `run_paged`: per prompt the logits of all rows, and features. Sequence i begins at step i."""
     shapes = [replace(shape, dtype=cache_type) for shape in model.layers]
     pages = deal(shapes, [len(prompt) for prompt in prompts], page_size, seed)
     limits = Limits(sum(map(len, prompts)), max(map(len, prompts)), page_size)
-    runner = NativeRunner(model, pages.cache, features, make_pool(library(), num_threads), limits)
+    pool = make_pool(library(), num_threads, instruction_set)
+    runner = NativeRunner(model, pages.cache, features, pool, limits)
     done = [0] * len(prompts)
     logits: list[list[Tensor]] = [[] for _ in prompts]
     streams: list[list[Tensor]] = [[] for _ in prompts]

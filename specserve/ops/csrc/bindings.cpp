@@ -86,7 +86,12 @@ NB_MODULE(_native, m) {
     return pack(list, WeightClass(weight_class), interleaved);
   });
   nb::class_<Program>(m, "Program")
-      .def("__init__", [](Program* self, Pool& pool, int max_rows) { new (self) Program(pool, best_kernels(), max_rows); },
+      .def("__init__",
+           [](Program* self, Pool& pool, const std::string& instruction_set, int max_rows) {
+             const Kernels* kernels = find_kernels(instruction_set);
+             if (!kernels) throw std::invalid_argument("no kernels for " + instruction_set);
+             new (self) Program(pool, *kernels, max_rows);
+           },
            nb::keep_alive<1, 2>())
       .def("add_buffer", &Program::add_buffer)
       .def_prop_ro("num_ops", &Program::size)

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "activations.h"
 #include "cache.h"
@@ -85,5 +86,7 @@ struct Kernels {
 extern const Kernels kAvx2Kernels;
 extern const Kernels kPortableKernels;
 const Kernels& best_kernels();
+// The set of that name, or null when this machine or this build does not have it.
+const Kernels* find_kernels(const std::string& name);
 
 }  // namespace specserve
