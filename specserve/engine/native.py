@@ -35,6 +35,8 @@ def find_pool(config: EngineConfig, spec: ModelSpec, device: torch.device) -> Po
             why = reason or "they are not installed"
             message = f"quantization={config.quantization!r} needs the native kernels, but {why}."
             raise ConfigError(message, "quantization")
+        if reason is not None and not config.enforce_eager:
+            logger.warning("No native kernels, PyTorch ops instead: %s.", reason)
         return None
     num_threads = config.num_threads or num_cores()
     logger.info("Native kernels: %s, %d threads.", library.instruction_set, num_threads)
