@@ -23,6 +23,7 @@ from specserve.config.server import ServerConfig
 from specserve.errors import ConfigError
 from specserve.server.client import Piece
 from specserve.types import Output, SamplingParams, SpecDecodeMetrics
+from tests.support.native import library
 
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 4}'
 
@@ -224,13 +225,23 @@ def test_check_prints_the_resolved_configuration(capsys: pytest.CaptureFixture[s
         "--api-key",
         "hidden",
     ]
-    assert cli.main(line) == 0
+    assert cli.main([*line, "--enforce-eager"]) == 0
     text = capsys.readouterr().out
     found = json.loads(text)
     assert found["scheduler"]["max_model_len"] == 1000
     assert found["speculation"]["prompt_lookup_max"] == 5
     assert found["kv_cache"].startswith("CPU KV cache size: 2,")
+    assert found["model"]["weights"] == "float32"
     assert "hidden" not in text
+
+
+@pytest.mark.model
+def test_check_counts_the_cache_as_the_native_kernels_have_it(capsys: pytest.CaptureFixture[str]) -> None:
+    library()
+    assert cli.main(["check", "--max-model-len", "1k", "--kv-cache-memory-bytes", "100M"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["kv_cache"].startswith("CPU KV cache size: 4,")  # in 16 bits
+    assert found["model"]["weights"] == "as in the file"
 
 
 @pytest.mark.model
@@ -244,7 +255,7 @@ def test_check_prints_the_resolved_configuration(capsys: pytest.CaptureFixture[s
             "rejection_sample_method 'block' is not built",
         ),
         (["--max-model-len", "9k"], "max_model_len=9000 is more than the 8192 tokens"),
-        (["--kv-cache-memory-bytes", "10M"], "needs 360.00 MiB of KV cache, but"),
+        (["--kv-cache-memory-bytes", "10M", "--enforce-eager"], "needs 360.00 MiB of KV cache, but"),
         (["--model", "no-such-model"], "no-such-model"),
     ],
 )

@@ -49,7 +49,9 @@ def test_the_tree_names_every_package() -> None:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_worked_example_of_a_drafter_fulfils_the_contract(check: Callable[[Build], None]) -> None:
-    module = ModuleType("echo")
-    [source] = [block for block in blocks(ROOT / "CONTRIBUTING.md", "python") if "class EchoDrafter" in block]
+    module = ModuleType("repeat")
+    [source] = [
+        block for block in blocks(ROOT / "CONTRIBUTING.md", "python") if "class RepeatDrafter" in block
+    ]
     exec(source, module.__dict__)
     check(lambda _: module.build(module.Options(), None))

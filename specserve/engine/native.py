@@ -44,6 +44,11 @@ def find_pool(config: EngineConfig, spec: ModelSpec, device: torch.device) -> Po
     return make_pool(library, num_threads)
 
 
+def is_native(config: EngineConfig, spec: ModelSpec, device: torch.device) -> bool:
+    """Whether the native kernels would carry the model here."""
+    return _obstacle(config, spec, device) is None and find_library() is not None
+
+
 def panel_maker(config: EngineConfig, pool: Pool | None) -> PanelMaker | None:
     if pool is None:
         return None
