@@ -96,6 +96,8 @@ NB_MODULE(_native, m) {
       .def("add_buffer", &Program::add_buffer)
       .def_prop_ro("num_ops", &Program::size)
       .def_prop_ro("num_bytes", &Program::num_bytes)
+      .def("set_timed", &Program::set_timed)
+      .def_prop_ro("op_seconds", &Program::op_seconds)
       .def("buffer_address", [](const Program& p, int index) { return uintptr_t(p.buffer(index).data); })
       .def("add_embed", [](Program& p, const PackedMatrix& table, float scale, int y) {
         p.add(std::make_unique<EmbedOp>(&table.view, scale, p.buffer(y)));

@@ -72,6 +72,9 @@ class Program {
   // Ops [first, last) on the step's rows; the whole program is (0, size).
   void run(const StepInput& input, int first, int last);
   int size() const { return int(ops_.size()); }
+  // While timed, `op_seconds` holds the last run's wall time of each op, its barrier included.
+  void set_timed(bool timed) { op_seconds_.assign(timed ? ops_.size() : 0, 0.0); }
+  const std::vector<double>& op_seconds() const { return op_seconds_; }
 
  private:
   Pool& pool_;
@@ -81,6 +84,7 @@ class Program {
   std::vector<Buffer> buffers_;
   std::vector<std::unique_ptr<float[]>> memory_;
   std::vector<std::unique_ptr<Op>> ops_;
+  std::vector<double> op_seconds_;
 };
 
 }  // namespace specserve
