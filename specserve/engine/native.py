@@ -39,9 +39,10 @@ def find_pool(config: EngineConfig, spec: ModelSpec, device: torch.device) -> Po
             logger.warning("No native kernels, PyTorch ops instead: %s.", reason)
         return None
     num_threads = config.num_threads or num_cores()
-    logger.info("Native kernels: %s, %d threads.", library.instruction_set, num_threads)
+    pool = make_pool(library, num_threads)
+    logger.info("Native kernels: %s, %d threads.", pool.instruction_set, num_threads)
     torch.set_num_threads(1)  # PyTorch's own pool would spin against ours
-    return make_pool(library, num_threads)
+    return pool
 
 
 def is_native(config: EngineConfig, spec: ModelSpec, device: torch.device) -> bool:

@@ -52,8 +52,9 @@ class Pool:
 
 
 def make_pool(library: ModuleType, num_threads: int, instruction_set: str | None = None) -> Pool:
-    """`instruction_set` None is the best this machine has; "portable" is always there."""
-    return Pool(library, library.Pool(num_threads), instruction_set or library.instruction_set)
+    """`instruction_set` is one of `library.instruction_sets`, best first; None is the best, "portable" is
+    always there."""
+    return Pool(library, library.Pool(num_threads), instruction_set or library.instruction_sets[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,9 @@ void run(Program& program, int num_rows, uintptr_t rows, int num_sequences, uint
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.attr("instruction_set") = best_kernels().name;
+  nb::list names;
+  for (const Kernels* kernels : all_kernels()) names.append(kernels->name);
+  m.attr("instruction_sets") = names;  // best first
   nb::class_<Pool>(m, "Pool").def(nb::init<int>()).def_prop_ro("size", &Pool::size);
   nb::class_<PackedMatrix>(m, "PackedMatrix")
       .def_prop_ro("num_bytes", &PackedMatrix::num_bytes)

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "activations.h"
 #include "cache.h"
@@ -85,8 +86,10 @@ struct Kernels {
 
 extern const Kernels kAvx2Kernels;
 extern const Kernels kPortableKernels;
-const Kernels& best_kernels();
-// The set of that name, or null when this machine or this build does not have it.
+// Those that this build and this machine have, best first; the portable ones always are.
+const std::vector<const Kernels*>& all_kernels();
+inline const Kernels& best_kernels() { return *all_kernels().front(); }
+// The set of that name, or null.
 const Kernels* find_kernels(const std::string& name);
 
 }  // namespace specserve
