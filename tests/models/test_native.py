@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from specserve.ops.native import WeightClass
 from tests.support.checkpoints import configs, load, oracle_logits, prompts, random_model
-from tests.support.native import load_packed, run_native
+from tests.support.native import library, load_packed, run_native
 from tests.support.paged import run_paged
 
 CLASSES: list[WeightClass] = ["float32", "bfloat16", "int8", "int4"]
@@ -67,6 +67,17 @@ def test_the_portable_kernels_agree_and_keep_the_same_promise(
             a, b, atol=1e-4 if weight_class in ("float32", "bfloat16") else 0.1, rtol=0
         )
         assert torch.equal(a, c)
+
+
+@pytest.mark.parametrize("weight_class", CLASSES)
+def test_avx512_gives_the_bits_of_avx2(
+    checkpoint: tuple[PreTrainedModel, Path], weight_class: WeightClass
+) -> None:
+    if "avx512" not in library().instruction_sets:
+        pytest.skip("this machine has no AVX-512 with VNNI")
+    model = load_packed(checkpoint[1], weight_class)
+    found = [run_native(model, prompts(), instruction_set=name)[0] for name in ("avx512", "avx2")]
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 def test_features_are_those_of_the_eager_network(checkpoint: tuple[PreTrainedModel, Path]) -> None:

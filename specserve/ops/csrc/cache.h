@@ -18,10 +18,9 @@ struct CacheView {
   int page_size = 0;  // a multiple of 8
 
   // In elements; the key's components lie 8 apart.
-  int64_t key_offset(int64_t slot, int head) const {
-    return (slot / 8 * num_kv_heads + head) * head_size * 8 + slot % 8;
-  }
-  int64_t value_offset(int64_t slot, int head) const { return (slot * num_kv_heads + head) * head_size; }
+  int64_t tile_offset(int64_t slot, int head) const { return (slot / 8 * num_kv_heads + head) * head_size * 8; }
+  int64_t key_offset(int64_t slot, int head) const { return tile_offset(slot, head) + slot % 8; }
+  int64_t value_offset(int64_t slot, int head) const { return tile_offset(slot, head) + slot % 8 * head_size; }
 };
 
 }  // namespace specserve

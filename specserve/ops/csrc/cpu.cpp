@@ -6,8 +6,12 @@ namespace {
 
 std::vector<const Kernels*> find_all() {
   std::vector<const Kernels*> found;
-#if defined(SPECSERVE_HAS_AVX2)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) found.push_back(&kAvx2Kernels);
+#if defined(SPECSERVE_HAS_X86)
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+  if (avx2 && avx512) found.push_back(&kAvx512Kernels);
+  if (avx2) found.push_back(&kAvx2Kernels);
 #endif
   found.push_back(&kPortableKernels);
   return found;

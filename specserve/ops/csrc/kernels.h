@@ -58,6 +58,8 @@ struct WriteCall {
   CacheView cache;
 };
 
+constexpr int kMaxQueries = 48;  // rows x heads of one work item
+
 struct AttendCall {
   const float* qkv = nullptr;
   size_t stride = 0;
@@ -78,12 +80,12 @@ struct Kernels {
   void (*linear)(const LinearCall&, int first, int last);
   void (*norm)(const float* x, size_t x_stride, const float* weight, float eps, int size, float* y, size_t y_stride, int first_row, int last_row);
   void (*write)(const WriteCall&, int first_row, int last_row);
-  // Rows [first, last) of one sequence and one kv head.
-  void (*attend)(const AttendCall&, const int32_t* block_table, int first_row, int last_row, int kv_head);
+  // Queries [first, last), at most `kMaxQueries`, of one sequence's rows from `first_row` on and one kv head.
+  void (*attend)(const AttendCall&, const int32_t* block_table, int first_row, int first, int last, int kv_head);
   void (*embed)(const Matrix&, int64_t id, float scale, float* y);
-  void (*gate)(const float* x, size_t stride, Gate, int size, float* y, size_t y_stride, int first_row, int last_row);
 };
 
+extern const Kernels kAvx512Kernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kPortableKernels;
 // Those that this build and this machine have, best first; the portable ones always are.

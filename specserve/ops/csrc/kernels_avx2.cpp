@@ -2,6 +2,5 @@
 #include "kernels_body.h"
 
 namespace specserve {
-const Kernels kAvx2Kernels = {"avx2",      avx2::prepare,     avx2::linear, avx2::norm,
-                              avx2::write, avx2::attend_rows, avx2::embed,  avx2::gate_rows};
+const Kernels kAvx2Kernels = {"avx2", avx2::prepare, avx2::linear, avx2::norm, avx2::write, avx2::attend_queries, avx2::embed};
 }

@@ -54,22 +54,23 @@ void tile(const LinearCall& call, const uint8_t* w, int row, float* out) {
   }
 }
 
-// Rows of one tile: never a remainder of one where two even halves do.
+// Rows of one tile, as many as its sums fit in registers: never a remainder of one where two even halves do.
 inline int tile_rows(WeightClass c, int left) {
-  const int most = c == WeightClass::int8 ? 5 : c == WeightClass::int4 ? 4 : 6;
+  const int most = SPECSERVE_AVX512 ? 8 : c == WeightClass::int8 ? 5 : c == WeightClass::int4 ? 4 : 6;
   if (left <= most) return left;
   return left < 2 * most ? (left + 1) / 2 : most;
 }
 
-void multiply(const LinearCall& call, const uint8_t* w, int row, int count, float* out) {
-  switch (count) {
-    case 1: return tile<1>(call, w, row, out);
-    case 2: return tile<2>(call, w, row, out);
-    case 3: return tile<3>(call, w, row, out);
-    case 4: return tile<4>(call, w, row, out);
-    case 5: return tile<5>(call, w, row, out);
-    default: return tile<6>(call, w, row, out);
+template <int M>
+void multiply_rows(const LinearCall& call, const uint8_t* w, int row, int count, float* out) {
+  if constexpr (M > 1) {
+    if (count < M) return multiply_rows<M - 1>(call, w, row, count, out);
   }
+  tile<M>(call, w, row, out);
+}
+
+void multiply(const LinearCall& call, const uint8_t* w, int row, int count, float* out) {
+  multiply_rows<kMostRows>(call, w, row, count, out);
 }
 
 inline void add_bias(const LinearCall& call, int first, int width, int count, float* out) {
@@ -105,7 +106,7 @@ void finish_gate(const LinearCall& call, int pair, int row, int count, float* ga
 void linear(const LinearCall& call, int first, int last) {
   const Matrix& matrix = *call.matrix;
   const size_t bytes = matrix.panel_bytes();
-  alignas(32) float out[6 * kPanel], up[6 * kPanel];
+  alignas(64) float out[kMostRows * kPanel], up[kMostRows * kPanel];
   for (int block = 0; block < call.num_rows; block += kRowBlock) {
     const int end = std::min(block + kRowBlock, call.num_rows);
     for (int p = first; p < last; ++p) {
@@ -130,29 +131,27 @@ void norm(const float* x, size_t x_stride, const float* weight, float eps, int s
   for (int r = first_row; r < last_row; ++r) rms_norm(x + r * x_stride, weight, eps, size, y + r * y_stride);
 }
 
-inline void write_value(float x, Half* p) {
-#if SPECSERVE_AVX2
-  p->bits = uint16_t(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT));
-#else
-  const _Float16 h = (_Float16)x;
-  std::memcpy(&p->bits, &h, 2);
-#endif
+inline void store_as(float* p, Float8 v) { store(p, v); }
+inline void store_as(Half* p, Float8 v) { store_half((uint16_t*)p, v); }
+inline void store_as(Bfloat16* p, Float8 v) {
+  for (int i = 0; i < 8; ++i) {
+    uint32_t bits;
+    const float x = v[i];
+    std::memcpy(&bits, &x, 4);
+    p[i].bits = (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  }
 }
-inline void write_value(float x, Bfloat16* p) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  p->bits = (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-inline void write_value(float x, float* p) { *p = x; }
 
 template <typename T>
 void write_heads(const WriteCall& call, const float* k, const float* v, int64_t slot) {
   for (int h = 0; h < call.num_kv_heads; ++h) {
     T* key = (T*)call.cache.keys + call.cache.key_offset(slot, h);
     T* value = (T*)call.cache.values + call.cache.value_offset(slot, h);
-    for (int d = 0; d < call.head_size; ++d) {
-      write_value(k[h * call.head_size + d], key + d * 8);
-      write_value(v[h * call.head_size + d], value + d);
+    for (int d = 0; d < call.head_size; d += 8) {
+      T column[8];
+      store_as(column, load(k + h * call.head_size + d));
+      for (int i = 0; i < 8; ++i) key[(d + i) * kTile] = column[i];
+      store_as(value + d, load(v + h * call.head_size + d));
     }
   }
 }
@@ -177,15 +176,16 @@ void write(const WriteCall& call, int first_row, int last_row) {
   }
 }
 
-void attend_rows(const AttendCall& call, const int32_t* block_table, int first_row, int last_row, int kv_head) {
+// Query i of a kv head is row i / group, head i % group of those that share it.
+void attend_queries(const AttendCall& call, const int32_t* block_table, int first_row, int first, int last, int kv_head) {
   static thread_local Queries s;  // scratch only: filled anew by every call
   const int group = call.num_heads / call.num_kv_heads, size = call.head_size;
-  s.count = (last_row - first_row) * group;
+  s.count = last - first;
   s.head_size = size;
   for (int i = 0; i < s.count; ++i) {
-    const int r = first_row + i / group, h = kv_head * group + i % group;
+    const int r = first_row + (first + i) / group, h = kv_head * group + (first + i) % group;
     const float* q = call.qkv + r * call.stride + h * size;
-    for (int d = 0; d < size; ++d) s.q[i][d] = q[d] * call.scale;
+    for (int d = 0; d < size; d += 8) store(&s.q[i][d], mul(load(q + d), splat(call.scale)));
     const int position = int(call.positions[r]);
     s.end_key[i] = call.key_limits ? call.key_limits[r] : position + 1;
     s.first_key[i] = call.window > 0 ? std::max(0, position + 1 - call.window) : 0;
@@ -194,24 +194,9 @@ void attend_rows(const AttendCall& call, const int32_t* block_table, int first_r
   else if (call.cache.type == CacheType::float16) attend<Half>(s, call.cache, block_table, kv_head);
   else attend<Bfloat16>(s, call.cache, block_table, kv_head);
   for (int i = 0; i < s.count; ++i) {
-    const int r = first_row + i / group, h = kv_head * group + i % group;
+    const int r = first_row + (first + i) / group, h = kv_head * group + (first + i) % group;
     float* out = call.out + r * call.out_stride + h * size;
-    for (int d = 0; d < size; ++d) out[d] = s.out[i][d] / s.total[i];
-  }
-}
-
-void embed(const Matrix& matrix, int64_t id, float scale, float* y);
-
-void gate_rows(const float* x, size_t stride, Gate gate, int size, float* y, size_t y_stride, int first_row, int last_row) {
-  for (int r = first_row; r < last_row; ++r) {
-    const float* g = x + r * stride;
-    float* out = y + r * y_stride;
-    int i = 0;
-    for (; i + 8 <= size; i += 8) store(out + i, mul(activate(gate, load(g + i)), load(g + size + i)));
-    if (i < size) {
-      const int rest = size - i;
-      store_tail(out + i, mul(activate(gate, load_tail(g + i, rest)), load_tail(g + size + i, rest)), rest);
-    }
+    for (int d = 0; d < size; d += 8) store(out + d, load(&s.out[i][d]) / splat(s.total[i]));
   }
 }
 

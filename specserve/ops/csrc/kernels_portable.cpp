@@ -2,6 +2,5 @@
 #include "kernels_body.h"
 
 namespace specserve {
-const Kernels kPortableKernels = {"portable",      portable::prepare,     portable::linear, portable::norm,
-                              portable::write, portable::attend_rows, portable::embed,  portable::gate_rows};
+const Kernels kPortableKernels = {"portable", portable::prepare, portable::linear, portable::norm, portable::write, portable::attend_queries, portable::embed};
 }

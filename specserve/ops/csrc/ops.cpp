@@ -16,6 +16,8 @@ Range own_share(const Context& context, int count) {
           int(int64_t(count) * (context.thread + 1) / context.num_threads)};
 }
 
+constexpr int kFewQueries = 3;  // one register tile's: splitting further saves nothing
+
 }  // namespace
 
 void EmbedOp::run(const Context& context) {
@@ -145,14 +147,19 @@ void AttentionOp::run(const Context& context) {
   attend.cache = spec_.cache;
   attend.out = y_.data;
   attend.out_stride = y_.width;
-  const int group = spec_.num_heads / spec_.num_kv_heads, tile = std::max(1, 48 / group);
+  // A kv head's queries are split only as far as the threads need it: each part reads the keys again.
+  const int group = spec_.num_heads / spec_.num_kv_heads;
+  const int num_heads = input.num_sequences * spec_.num_kv_heads;
+  const int parts = (2 * context.num_threads + num_heads - 1) / std::max(num_heads, 1);
   int wanted = shares_.take(), item = 0;
   for (int s = 0; s < input.num_sequences; ++s) {
-    for (int row = input.starts[s]; row < input.starts[s + 1]; row += tile) {
-      const int end = std::min(row + tile, int(input.starts[s + 1]));
+    const int first_row = input.starts[s], count = (input.starts[s + 1] - first_row) * group;
+    const int most = std::min(kMaxQueries, std::max((count + parts - 1) / parts, kFewQueries));
+    for (int first = 0; first < count; first += most) {
       for (int h = 0; h < spec_.num_kv_heads; ++h, ++item) {
         if (item != wanted) continue;
-        context.kernels.attend(attend, input.block_tables + size_t(s) * input.table_stride, row, end, h);
+        const int last = std::min(first + most, count);
+        context.kernels.attend(attend, input.block_tables + size_t(s) * input.table_stride, first_row, first, last, h);
         wanted = shares_.take();
       }
     }

@@ -69,8 +69,8 @@ class LinearOp : public Op {
   void reset() override { shares_.reset(); }
 
  private:
-  // Below this many rows every thread prepares all of them for itself: that is cheaper than a barrier.
-  static constexpr int kOwnRows = 4;
+  // Up to so many rows every thread prepares all of them for itself: that is cheaper than a barrier.
+  static constexpr int kOwnRows = 1;
   struct Scratch {
     std::unique_ptr<float[]> floats;
     std::unique_ptr<int8_t[]> high, low;

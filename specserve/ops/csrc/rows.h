@@ -31,12 +31,6 @@ inline Int8 round_to_int(Float8 x) {
   return (Int8)(x + rounder) - (Int8)rounder;
 }
 
-inline int sum_lanes(Int8 v) {
-  int total = 0;
-  for (int i = 0; i < 8; ++i) total += v[i];
-  return total;
-}
-
 // The group's 32 inputs, zero past the row's end.
 inline void load_group(const float* x, int left, Float8 (&group)[4]) {
   for (int i = 0; i < 4; ++i, left -= 8)
@@ -64,7 +58,7 @@ inline void round_group(const Float8 (&x)[4], int padded, int g, const Activatio
   store_bytes(out.high + place, q);
   const float scale = peak / top;
   out.scales[group] = scale;
-  out.sums[group] = scale * float(sum_lanes(total));
+  out.sums[group] = scale * float(sum(total));
 }
 
 inline void round_groups(const float* x, int size, int padded, bool two_digits, const Activations& out, size_t row) {
@@ -93,14 +87,20 @@ inline void round_row(const float* x, int size, int padded, const Activations& o
     for (int j = 0; j < 4; ++j) total += q[j] = round_to_int(mul(group[j], inverse));
     store_shorts(out.wide + row * padded + i, q[0], q[1]);
     store_shorts(out.wide + row * padded + i + 16, q[2], q[3]);
-    if (out.sums) out.sums[(row * padded + i) / kGroup] = float(sum_lanes(total));
+    if (out.sums) out.sums[(row * padded + i) / kGroup] = float(sum(total));
   }
   out.scales[row] = peak / 32767.0f;
 }
 
 // Rotates the first 2 * half entries of one head: (x_i, x_{i+half}) by the position's angle i.
 inline void rope(float* x, const float* cosine, const float* sine, int half) {
-  for (int i = 0; i < half; ++i) {
+  int i = 0;
+  for (; i + 8 <= half; i += 8) {
+    const Float8 a = load(x + i), b = load(x + i + half), c = load(cosine + i), s = load(sine + i);
+    store(x + i, mul(a, c) - mul(b, s));
+    store(x + i + half, mul(b, c) + mul(a, s));
+  }
+  for (; i < half; ++i) {
     const float a = x[i], b = x[i + half];
     x[i] = a * cosine[i] - b * sine[i];
     x[i + half] = b * cosine[i] + a * sine[i];

@@ -19,15 +19,6 @@ inline Float8 max(Float8 a, Float8 b) { return select((Int8)(a > b), a, b); }
 inline Float8 min(Float8 a, Float8 b) { return select((Int8)(a < b), a, b); }
 inline Float8 abs(Float8 a) { return (Float8)((Int8)a & 0x7fffffff); }
 
-inline float sum(Float8 v) {
-  return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-}
-inline float largest(Float8 v) {
-  float r = v[0];
-  for (int i = 1; i < 8; ++i) r = v[i] > r ? v[i] : r;
-  return r;
-}
-
 // e^x to about 2 ulp; 0 below -87.3 (denormals are not worth their price), largest finite base above 88.3.
 inline Float8 exp(Float8 x) {
   const Float8 lowest = splat(-87.3f), highest = splat(88.3f);
