@@ -34,24 +34,41 @@ void prepare(const PrepareCall& call, int first_row, int last_row) {
 }
 
 template <int M>
-void tile(const LinearCall& call, const uint8_t* w, int row, float* out) {
+void integer_tile(const LinearCall& call, const uint8_t* w, int row, float* out) {
   const Matrix& matrix = *call.matrix;
-  switch (matrix.weight_class) {
-    case WeightClass::float32:
-      return float_tile<M, WeightClass::float32>(matrix, w, call.x + row * call.x_stride, call.x_stride, out);
-    case WeightClass::bfloat16:
-      return float_tile<M, WeightClass::bfloat16>(matrix, w, call.x + row * call.x_stride, call.x_stride, out);
-    case WeightClass::int4:
-      if (matrix.wide_scales)
-        return call.two_digits ? int4_tile<M, true, true>(matrix, w, call.digits, row, out)
-                               : int4_tile<M, true, false>(matrix, w, call.digits, row, out);
-      return call.two_digits ? int4_tile<M, false, true>(matrix, w, call.digits, row, out)
-                             : int4_tile<M, false, false>(matrix, w, call.digits, row, out);
-    case WeightClass::int8:
-      if (matrix.group == 16) return int8_tile<M, 16, true, false>(matrix, w, call.digits, row, out);
-      if (matrix.has_minimum) return int8_tile<M, 32, true, true>(matrix, w, call.digits, row, out);
-      return int8_tile<M, 32, false, false>(matrix, w, call.digits, row, out);
+  if (matrix.weight_class == WeightClass::int4) {
+    if (matrix.wide_scales)
+      return call.two_digits ? int4_tile<M, true, true>(matrix, w, call.digits, row, out)
+                             : int4_tile<M, true, false>(matrix, w, call.digits, row, out);
+    return call.two_digits ? int4_tile<M, false, true>(matrix, w, call.digits, row, out)
+                           : int4_tile<M, false, false>(matrix, w, call.digits, row, out);
   }
+  if (matrix.group == 16) return int8_tile<M, 16, true, false>(matrix, w, call.digits, row, out);
+  if (matrix.has_minimum) return int8_tile<M, 32, true, true>(matrix, w, call.digits, row, out);
+  return int8_tile<M, 32, false, false>(matrix, w, call.digits, row, out);
+}
+
+// Beyond so many rows a panel is read again from the first-level cache, which does not hold two.
+constexpr int kMostPaired = 2 * kMostRows;
+
+template <int M, WeightClass C>
+void float_panels(const LinearCall& call, const uint8_t* w, int num_panels, int row, float* out) {
+  const float* x = call.x + row * call.x_stride;
+  if constexpr (2 * M <= kMostFloatSums) {
+    if (num_panels == 2 && call.num_rows <= kMostPaired) return float_tile<M, 2, C>(*call.matrix, w, x, call.x_stride, out);
+  }
+  for (int p = 0; p < num_panels; ++p)
+    float_tile<M, 1, C>(*call.matrix, w + p * call.matrix->panel_bytes(), x, call.x_stride, out + p * M * kPanel);
+}
+
+// One panel or two in a row: `out` is [num_panels][M][16].
+template <int M>
+void tile(const LinearCall& call, const uint8_t* w, int num_panels, int row, float* out) {
+  const WeightClass c = call.matrix->weight_class;
+  if (c == WeightClass::float32) return float_panels<M, WeightClass::float32>(call, w, num_panels, row, out);
+  if (c == WeightClass::bfloat16) return float_panels<M, WeightClass::bfloat16>(call, w, num_panels, row, out);
+  for (int p = 0; p < num_panels; ++p)
+    integer_tile<M>(call, w + p * call.matrix->panel_bytes(), row, out + p * M * kPanel);
 }
 
 // Rows of one tile, as many as its sums fit in registers: never a remainder of one where two even halves do.
@@ -61,16 +78,12 @@ inline int tile_rows(WeightClass c, int left) {
   return left < 2 * most ? (left + 1) / 2 : most;
 }
 
-template <int M>
-void multiply_rows(const LinearCall& call, const uint8_t* w, int row, int count, float* out) {
+template <int M = kMostRows>
+void multiply(const LinearCall& call, const uint8_t* w, int num_panels, int row, int count, float* out) {
   if constexpr (M > 1) {
-    if (count < M) return multiply_rows<M - 1>(call, w, row, count, out);
+    if (count < M) return multiply<M - 1>(call, w, num_panels, row, count, out);
   }
-  tile<M>(call, w, row, out);
-}
-
-void multiply(const LinearCall& call, const uint8_t* w, int row, int count, float* out) {
-  multiply_rows<kMostRows>(call, w, row, count, out);
+  tile<M>(call, w, num_panels, row, out);
 }
 
 inline void add_bias(const LinearCall& call, int first, int width, int count, float* out) {
@@ -103,26 +116,28 @@ void finish_gate(const LinearCall& call, int pair, int row, int count, float* ga
   }
 }
 
+// Two panels, or the last one alone: without a gate outputs, with it a gate and what it gates.
+void multiply_panels(const LinearCall& call, int panel, int num_panels, int first_row, int end_row) {
+  alignas(64) float out[2 * kMostRows * kPanel];
+  const uint8_t* w = call.matrix->data + call.matrix->panel_bytes() * panel;
+  for (int row = first_row; row < end_row;) {
+    const int count = tile_rows(call.matrix->weight_class, end_row - row);
+    multiply(call, w, num_panels, row, count, out);
+    if (call.gate != Gate::none) {
+      finish_gate(call, panel / 2, row, count, out, out + count * kPanel);
+    } else {
+      for (int p = 0; p < num_panels; ++p) finish_panel(call, panel + p, row, count, out + p * count * kPanel);
+    }
+    row += count;
+  }
+}
+
 void linear(const LinearCall& call, int first, int last) {
-  const Matrix& matrix = *call.matrix;
-  const size_t bytes = matrix.panel_bytes();
-  alignas(64) float out[kMostRows * kPanel], up[kMostRows * kPanel];
+  if (call.gate != Gate::none) first *= 2, last *= 2;
   for (int block = 0; block < call.num_rows; block += kRowBlock) {
     const int end = std::min(block + kRowBlock, call.num_rows);
-    for (int p = first; p < last; ++p) {
-      for (int row = block; row < end;) {
-        const int count = tile_rows(matrix.weight_class, end - row);
-        if (call.gate == Gate::none) {
-          multiply(call, matrix.data + bytes * p, row, count, out);
-          finish_panel(call, p, row, count, out);
-        } else {
-          multiply(call, matrix.data + bytes * (2 * p), row, count, out);
-          multiply(call, matrix.data + bytes * (2 * p + 1), row, count, up);
-          finish_gate(call, p, row, count, out, up);
-        }
-        row += count;
-      }
-    }
+    for (int panel = first; panel < last; panel += 2)
+      multiply_panels(call, panel, std::min(2, last - panel), block, end);
   }
 }
 

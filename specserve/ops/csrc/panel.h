@@ -15,7 +15,8 @@ namespace specserve::SPECSERVE_ISA {
 
 #if SPECSERVE_AVX512
 
-constexpr int kMostRows = 8;  // of a register tile
+constexpr int kMostRows = 8;        // of a register tile
+constexpr int kMostFloatSums = 16;  // panels of sums that registers hold beside weights
 
 typedef __m512 FloatPanel;
 typedef __m512i IntPanel;
@@ -67,6 +68,7 @@ inline void int8_products(const uint8_t* w, const int16_t* x, size_t stride, Int
 #else
 
 constexpr int kMostRows = 6;
+constexpr int kMostFloatSums = 6;
 
 struct FloatPanel { Float8 half[2]; };
 struct IntPanel { Int8 half[2]; };

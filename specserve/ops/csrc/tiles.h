@@ -22,18 +22,28 @@ inline FloatPanel load_weights(const uint8_t* w) {
   else return load_bfloat16_panel((const uint16_t*)w);
 }
 
-template <int M, WeightClass C>
+// P panels one after the other in memory, `out` [P][M][16]: a single panel's chain of additions is too slow
+// for the memory behind it.
+template <int M, int P, WeightClass C>
 void float_tile(const Matrix& matrix, const uint8_t* w, const float* x, size_t stride, float* out) {
   constexpr size_t step = (C == WeightClass::float32 ? 4 : 2) * kPanel;
-  FloatPanel sum[M];
-  for (int m = 0; m < M; ++m) sum[m] = zero_panel();
+  const size_t panel = matrix.panel_bytes();
+  FloatPanel sum[P][M];
+  for (int p = 0; p < P; ++p)
+    for (int m = 0; m < M; ++m) sum[p][m] = zero_panel();
   const int k = matrix.num_inputs;
   for (int i = 0; i < k; ++i, w += step) {
-    prefetch(w + 1024);
-    const FloatPanel weights = load_weights<C>(w);
-    for (int m = 0; m < M; ++m) sum[m] = fma(weights, splat_panel(x[m * stride + i]), sum[m]);
+    FloatPanel weights[P];
+    for (int p = 0; p < P; ++p) {
+      prefetch(w + p * panel + 1024);
+      weights[p] = load_weights<C>(w + p * panel);
+    }
+    for (int m = 0; m < M; ++m) {
+      const FloatPanel v = splat_panel(x[m * stride + i]);
+      for (int p = 0; p < P; ++p) sum[p][m] = fma(weights[p], v, sum[p][m]);
+    }
   }
-  store_rows<M>(sum, out);
+  for (int p = 0; p < P; ++p) store_rows<M>(sum[p], out + p * M * kPanel);
 }
 
 // --- integer classes ----------------------------------------------------------------------------
