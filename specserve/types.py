@@ -73,7 +73,8 @@ class Rows:
     """One ragged batch: all sequences of a step, prompts and verifications together.
 
     Sequence i owns rows `starts[i]:starts[i + 1]`; its last row sees `contexts[i]` keys (itself
-    included), an earlier row correspondingly fewer.
+    included), an earlier row correspondingly fewer, unless `key_limits` says how many: a block drafter's
+    rows see each other.
     """
 
     ids: Tensor  # [num_rows] int64
@@ -83,6 +84,7 @@ class Rows:
     contexts: list[int]  # [n]
     block_tables: list[list[int]]  # [n] page ids, in order of position
     page_size: int
+    key_limits: Tensor | None = None  # [num_rows] int64: row r sees keys at positions < key_limits[r]
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ class Ops:
     gated: Callable[[Tensor, Activation], Tensor]
     add: Callable[[Tensor, Tensor], Tensor]
     keep: Callable[[Tensor], Tensor]  # the same, to be read after what comes later
+    mark: Callable[[Tensor], Tensor]  # the same; where a recorded program can be cut, for a collective
     run_program: Callable[..., None]  # a recorded network, native: (program, its arguments)
     # Sampling.
     penalize: Callable[..., Tensor]
@@ -55,6 +56,7 @@ def reference_ops() -> Ops:
         gated=activation.reference,
         add=Tensor.add,
         keep=lambda x: x,
+        mark=lambda x: x,
         run_program=lambda program, *arguments: program.run(*arguments),
         penalize=penalties.reference,
         truncate=truncate.reference,

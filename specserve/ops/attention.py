@@ -55,6 +55,7 @@ class Group:
     rows: Tensor  # [b, n] int64, where their rows stand in the batch
     slots: Tensor  # [b, c] int64
     contexts: list[int]  # [b], the longest is c
+    key_limits: Tensor | None  # [b, n] int64, of `Rows`
     masks: dict[int | None, Tensor | None] = field(default_factory=dict)
 
 
@@ -99,7 +100,8 @@ def _group(rows: Rows, num_rows: int, members: Sequence[int]) -> Group:
     positions = (torch.arange(longest, device=pages.device) + shift).clamp(min=0)
     slots = pages.gather(1, positions // size) * size + positions % size
     starts = _column([[rows.starts[i]] for i in members], rows)
-    return Group(starts + torch.arange(num_rows, device=starts.device), slots, contexts)
+    own = starts + torch.arange(num_rows, device=starts.device)
+    return Group(own, slots, contexts, None if rows.key_limits is None else rows.key_limits[own])
 
 
 def _column(values: list[list[int]], rows: Rows) -> Tensor:
@@ -149,13 +151,13 @@ def _attend(q: Tensor, a: Attention, cache: LayerCache, group: Group) -> Tensor:
 
 
 def _visible(group: Group, num_rows: int, num_keys: int, window: int | None) -> Tensor | None:
-    if num_rows == 1 and min(group.contexts) >= num_keys:
+    if num_rows == 1 and min(group.contexts) >= num_keys and group.key_limits is None:
         return None
     device = group.slots.device
     row = torch.arange(num_keys - num_rows, num_keys, device=device)[:, None]  # the column of its own key
     key = torch.arange(num_keys, device=device)
-    seen = key <= row
-    if window is not None:
-        seen &= key > row - window
-    first = torch.tensor([num_keys - context for context in group.contexts], device=device)
-    return seen & (key >= first[:, None, None, None])
+    shifts = [num_keys - context for context in group.contexts]
+    first = torch.tensor(shifts, device=device)[:, None, None, None]
+    end = row + 1 if group.key_limits is None else group.key_limits[:, None, :, None] + first
+    seen = (key < end) & (key >= first)
+    return seen if window is None else seen & (key > row - window)

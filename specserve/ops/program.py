@@ -36,10 +36,15 @@ class _Step:
     rows: Tensor  # [3, num_rows] int64: ids, positions, slots
     starts: NDArray[np.int32]
     tables: NDArray[np.int32]
+    key_limits: NDArray[np.int32] | None
 
 
 class Program:
-    """`body` runs on all rows, `head` on the rows whose logits are wanted; `kept` can be read afterwards."""
+    """`body` runs on all rows, `head` on the rows whose logits are wanted; `kept` can be read afterwards.
+
+    With `at_marks` the program is cut at its marks, and there the function may change the marked values
+    [num_rows, width] float32 in place. Without, marks cost nothing.
+    """
 
     def __init__(
         self,
@@ -49,10 +54,13 @@ class Program:
         kept: Sequence[Value],
         limits: Limits,
         run_program: Callable[..., None],
+        at_marks: Callable[[Tensor], None] | None = None,
     ) -> None:
         self._native = pool.library.Program(pool.threads, pool.instruction_set, limits.max_rows)
         self._limits = limits
         self._run_program = run_program
+        self._at_marks = at_marks
+        self._marks: list[tuple[int, Value]] = []  # number of ops before it, and what it marks
         self._alive: list[object] = [pool]  # whatever the native side holds addresses of
         self._angles: dict[int, tuple[Tensor, Tensor]] = {}
         records = [*body, *head]
@@ -63,7 +71,7 @@ class Program:
         self._num_body_ops = self._native.num_ops
         for record in head:
             self._add(record, is_last=record is head[-1])
-        self._kept = [(self._native.buffer_address(self._buffer(value)), value.width) for value in kept]
+        self._kept = [(self._data(value), value.width) for value in kept]
         self._vocab_size = records[-1].output.width
         self._last: _Step | None = None
 
@@ -76,7 +84,8 @@ class Program:
         for table, pages in zip(tables, rows.block_tables, strict=True):
             table[: len(pages)] = pages
         packed = torch.stack((rows.ids, rows.positions, rows.slots))
-        self._last = _Step(packed, np.array(rows.starts, np.int32), tables)
+        limits = None if rows.key_limits is None else rows.key_limits.numpy().astype(np.int32)
+        self._last = _Step(packed, np.array(rows.starts, np.int32), tables, limits)
         return self._run(self._last, wanted, 0)
 
     def logits_at(self, wanted: Sequence[int]) -> Tensor:
@@ -94,21 +103,31 @@ class Program:
     def _run(self, step: _Step, wanted: Sequence[int], first: int) -> Tensor:
         chosen = np.array(wanted, np.int64)
         logits = torch.empty(len(chosen), self._vocab_size)
+        if self._at_marks is not None:
+            for last, value in self._marks:
+                if first <= last:
+                    self._run_ops(step, chosen, logits, first, last)
+                    self._at_marks(_view(self._data(value), step.rows.shape[1], value.width))
+                    first = last
+        self._run_ops(step, chosen, logits, first, self._native.num_ops)
+        return logits
+
+    def _run_ops(self, step: _Step, wanted: NDArray[np.int64], logits: Tensor, first: int, last: int) -> None:
         self._run_program(
             self._native,
             step.rows.shape[1],
             step.rows.data_ptr(),
+            0 if step.key_limits is None else step.key_limits.ctypes.data,
             len(step.tables),
             step.starts.ctypes.data,
             step.tables.ctypes.data,
             step.tables.shape[1],
-            len(chosen),
-            chosen.ctypes.data,
+            len(wanted),
+            wanted.ctypes.data,
             logits.data_ptr(),
             first,
-            self._native.num_ops,
+            last,
         )
-        return logits
 
     # --- building -----------------------------------------------------------------------------
 
@@ -120,6 +139,10 @@ class Program:
     def _buffer(self, value: Value) -> int:
         return self._buffers[self._places[value.number]]
 
+    def _data(self, value: Value) -> int:
+        address: int = self._native.buffer_address(self._buffer(value))
+        return address
+
     def _add(self, record: Record, *, is_last: bool) -> None:
         self._alive.append(record)
         add = {
@@ -128,6 +151,8 @@ class Program:
             "linear": self._add_linear,
             "attention": self._add_attention,
             "copy": self._add_copy,
+            "add": self._add_add,
+            "mark": self._add_mark,
             "gather": self._add_gather,
         }[record.kind]
         add(record, is_last)
@@ -147,6 +172,12 @@ class Program:
 
     def _add_copy(self, record: Record, is_last: bool) -> None:
         self._native.add_copy(self._buffer(record.inputs[0]), self._buffer(record.output))
+
+    def _add_add(self, record: Record, is_last: bool) -> None:
+        self._native.add_add(self._buffer(record.inputs[0]), self._buffer(record.output))
+
+    def _add_mark(self, record: Record, is_last: bool) -> None:
+        self._marks.append((self._native.num_ops, record.output))
 
     def _add_gather(self, record: Record, is_last: bool) -> None:
         self._native.add_gather(self._buffer(record.inputs[0]), self._buffer(record.output))

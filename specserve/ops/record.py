@@ -19,7 +19,7 @@ from specserve.ops.attention import Attention
 from specserve.ops.native import PackedWeight
 from specserve.types import LayerCache
 
-Kind = Literal["embed", "norm", "linear", "attention", "copy", "gather"]
+Kind = Literal["embed", "norm", "linear", "attention", "copy", "add", "gather", "mark"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,7 @@ class Recorder:
             gated=self._gated,  # type: ignore[arg-type]
             add=self._add,  # type: ignore[arg-type]
             keep=self._keep,  # type: ignore[arg-type]
+            mark=self._mark,  # type: ignore[arg-type]
             run_program=_not_in_a_network,
             penalize=_not_in_a_network,
             truncate=_not_in_a_network,
@@ -142,10 +143,14 @@ class Recorder:
             return self._write(replace(h.record, output=x, accumulates=True))
         if isinstance(h, _Normed):
             return self._write(Record("norm", (h.x,), x, norm=h.weight, eps=h.eps, accumulates=True))
-        raise TypeError(f"a stream takes a product or a norm, got {h}")
+        return self._write(Record("add", (self.settle(h),), x, accumulates=True))
 
     def _keep(self, x: Value) -> Value:
         return self._write(Record("copy", (x,), self._value(x.width)))
+
+    def _mark(self, x: Symbol) -> Value:
+        value = self.settle(x)
+        return self._write(Record("mark", (value,), value))
 
     def _value(self, width: int) -> Value:
         self.num_values += 1

@@ -57,7 +57,8 @@ def by_loops(qkv: Tensor, a: Attention, cache: LayerCache, rows: Rows) -> Tensor
         for row in range(start, end):
             last = rows.contexts[i] - (end - row)
             first = 0 if a.window is None else max(0, last - a.window + 1)
-            slots = slots_of(rows.block_tables[i], range(first, last + 1), rows.page_size)
+            end_key = last + 1 if rows.key_limits is None else int(rows.key_limits[row])
+            slots = slots_of(rows.block_tables[i], range(first, end_key), rows.page_size)
             for head in range(a.num_heads):
                 shared = head // (a.num_heads // a.num_kv_heads)
                 scores = cache.keys[slots, shared].double() @ queries[row, head] * a.scale
@@ -65,8 +66,15 @@ def by_loops(qkv: Tensor, a: Attention, cache: LayerCache, rows: Rows) -> Tensor
     return torch.stack(out).view(len(qkv), -1)
 
 
-def compare(batch: Sequence[tuple[int, int]], a: Attention, page_size: int = 4) -> None:
+def compare(
+    batch: Sequence[tuple[int, int]],
+    a: Attention,
+    page_size: int = 4,
+    key_limits: Sequence[int] | None = None,
+) -> None:
     cache, rows = filled(batch, a, page_size=page_size)
+    if key_limits is not None:
+        rows = replace(rows, key_limits=torch.tensor(key_limits))
     qkv = random_qkv(rows, a)
     got = attention.reference(qkv, a, cache, attention.plan(rows))
     torch.testing.assert_close(got, by_loops(qkv, a, cache, rows).float(), rtol=1e-5, atol=2e-6)
@@ -88,6 +96,16 @@ def test_a_window_ends_with_the_row_itself(window: int, page_size: int) -> None:
 @pytest.mark.parametrize("window", [None, 6])
 def test_batches_of_one_kind(batch: list[tuple[int, int]], window: int | None) -> None:
     compare(batch, layer(4, 2, 16, window))
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_the_rows_of_a_block_see_each_other(window: int | None) -> None:
+    block = [there + rows for there, rows in MIXED for _ in range(rows)]
+    compare(MIXED, layer(6, 2, 16, window), key_limits=block)
+
+
+def test_a_row_sees_as_many_keys_as_it_is_told() -> None:
+    compare([(5, 3), (0, 2), (9, 1)], layer(4, 2, 16), key_limits=[1, 8, 6, 2, 1, 7])
 
 
 def test_many_long_sequences_are_gathered_in_runs(monkeypatch: pytest.MonkeyPatch) -> None:

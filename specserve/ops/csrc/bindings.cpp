@@ -52,13 +52,14 @@ void add_attention(Program& program, int qkv, int y, int num_heads, int num_kv_h
 }
 
 // `rows`: address of int64 [3, num_rows] ids, positions, slots; `shape`: int32 starts, then block tables.
-void run(Program& program, int num_rows, uintptr_t rows, int num_sequences, uintptr_t starts, uintptr_t block_tables,
+void run(Program& program, int num_rows, uintptr_t rows, uintptr_t key_limits, int num_sequences, uintptr_t starts, uintptr_t block_tables,
          int table_stride, int num_wanted, uintptr_t wanted, uintptr_t logits, int first, int last) {
   StepInput input;
   input.num_rows = num_rows;
   input.ids = pointer<int64_t>(rows);
   input.positions = input.ids + num_rows;
   input.slots = input.positions + num_rows;
+  input.key_limits = pointer<int32_t>(key_limits);
   input.num_sequences = num_sequences;
   input.starts = pointer<int32_t>(starts);
   input.block_tables = pointer<int32_t>(block_tables);
@@ -108,6 +109,7 @@ NB_MODULE(_native, m) {
         p.add(std::make_unique<NormOp>(p.buffer(x), pointer<float>(weight), eps, p.buffer(y), accumulate));
       })
       .def("add_copy", [](Program& p, int x, int y) { p.add(std::make_unique<CopyOp>(p.buffer(x), p.buffer(y))); })
+      .def("add_add", [](Program& p, int x, int y) { p.add(std::make_unique<AddOp>(p.buffer(x), p.buffer(y))); })
       .def("add_gather", [](Program& p, int x, int y) { p.add(std::make_unique<GatherOp>(p.buffer(x), p.buffer(y))); })
       .def("add_linear", &add_linear, nb::keep_alive<1, 2>())
       .def("add_attention", &add_attention)

@@ -16,6 +16,10 @@ Range own_share(const Context& context, int count) {
           int(int64_t(count) * (context.thread + 1) / context.num_threads)};
 }
 
+void add_row(const float* x, int size, float* y) {
+  for (int i = 0; i < size; ++i) y[i] += x[i];
+}
+
 constexpr int kFewQueries = 3;  // one register tile's: splitting further saves nothing
 
 }  // namespace
@@ -35,9 +39,14 @@ void NormOp::run(const Context& context) {
   for (int r = rows.first; r < rows.last; ++r) {
     float* x = x_.data + size_t(r) * x_.width;  // overwritten: nobody reads a sandwich norm's input again
     context.kernels.norm(x, x_.width, weight_, eps_, x_.width, x, x_.width, 0, 1);
-    float* y = y_.data + size_t(r) * y_.width;
-    for (int i = 0; i < x_.width; ++i) y[i] += x[i];
+    add_row(x, x_.width, y_.data + size_t(r) * y_.width);
   }
+}
+
+void AddOp::run(const Context& context) {
+  const Range rows = own_share(context, context.input.num_rows);
+  for (int r = rows.first; r < rows.last; ++r)
+    add_row(x_.data + size_t(r) * x_.width, x_.width, y_.data + size_t(r) * y_.width);
 }
 
 void CopyOp::run(const Context& context) {

@@ -40,6 +40,16 @@ class CopyOp : public Op {
   Buffer x_, y_;
 };
 
+// y += x
+class AddOp : public Op {
+ public:
+  AddOp(Buffer x, Buffer y) : x_(x), y_(y) {}
+  void run(const Context& context) override;
+
+ private:
+  Buffer x_, y_;
+};
+
 // y[i] = x[wanted[i]]
 class GatherOp : public Op {
  public:
