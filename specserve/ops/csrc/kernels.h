@@ -42,34 +42,30 @@ struct LinearCall {
   Gate gate = Gate::none;
 };
 
-// Rows between the qkv matrix and attention: head norms, rope, write to the cache.
-struct WriteCall {
-  float* qkv = nullptr;  // [rows, stride]: query heads, key heads, value heads
-  size_t stride = 0;
+constexpr int kMaxQueries = 48;  // rows x heads of one work item
+
+// One layer's attention, as `specserve.ops.attention.Attention`.
+struct AttentionSpec {
   int num_heads = 0, num_kv_heads = 0, head_size = 0;
+  float scale = 1.0f, eps = 0.0f;
+  int window = 0;                 // 0: none
   const float* q_norm = nullptr;  // [head_size] or null
   const float* k_norm = nullptr;
-  float eps = 0.0f;
   const float* cosine = nullptr;  // [positions, half]
   const float* sine = nullptr;
   int half = 0;
-  const int64_t* positions = nullptr;
-  const int64_t* slots = nullptr;
   CacheView cache;
 };
 
-constexpr int kMaxQueries = 48;  // rows x heads of one work item
-
-struct AttendCall {
-  const float* qkv = nullptr;
+struct AttentionCall {
+  const AttentionSpec* spec = nullptr;
+  int num_rows = 0;
+  const float* qkv = nullptr;  // [num_rows, stride]: query heads, key heads, value heads
   size_t stride = 0;
-  int num_heads = 0, num_kv_heads = 0, head_size = 0;
-  float scale = 1.0f;
-  int window = 0;  // 0: none
   const int64_t* positions = nullptr;
-  const int32_t* key_limits = nullptr;  // [rows]: keys the row may see; null: its position + 1
-  CacheView cache;
-  float* out = nullptr;  // [rows, out_stride]
+  const int64_t* slots = nullptr;
+  const int32_t* key_limits = nullptr;  // [num_rows]: keys the row may see; null: its position + 1
+  float* out = nullptr;                 // [num_rows, out_stride]
   size_t out_stride = 0;
 };
 
@@ -79,9 +75,10 @@ struct Kernels {
   // Panels [first, last), or with a gate pairs of panels.
   void (*linear)(const LinearCall&, int first, int last);
   void (*norm)(const float* x, size_t x_stride, const float* weight, float eps, int size, float* y, size_t y_stride, int first_row, int last_row);
-  void (*write)(const WriteCall&, int first_row, int last_row);
+  // Keys, normed and turned, and values into the cache: items [first, last) of num_kv_heads x num_rows.
+  void (*write)(const AttentionCall&, int first, int last);
   // Queries [first, last), at most `kMaxQueries`, of one sequence's rows from `first_row` on and one kv head.
-  void (*attend)(const AttendCall&, const int32_t* block_table, int first_row, int first, int last, int kv_head);
+  void (*attend)(const AttentionCall&, const int32_t* block_table, int first_row, int first, int last, int kv_head);
   void (*embed)(const Matrix&, int64_t id, float scale, float* y);
 };
 

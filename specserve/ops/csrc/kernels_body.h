@@ -158,56 +158,60 @@ inline void store_as(Bfloat16* p, Float8 v) {
 }
 
 template <typename T>
-void write_heads(const WriteCall& call, const float* k, const float* v, int64_t slot) {
-  for (int h = 0; h < call.num_kv_heads; ++h) {
-    T* key = (T*)call.cache.keys + call.cache.key_offset(slot, h);
-    T* value = (T*)call.cache.values + call.cache.value_offset(slot, h);
-    for (int d = 0; d < call.head_size; d += 8) {
-      T column[8];
-      store_as(column, load(k + h * call.head_size + d));
-      for (int i = 0; i < 8; ++i) key[(d + i) * kTile] = column[i];
-      store_as(value + d, load(v + h * call.head_size + d));
-    }
+void write_head(const CacheView& cache, int64_t slot, int head, const float* k, const float* v) {
+  T* key = (T*)cache.keys + cache.key_offset(slot, head);
+  T* value = (T*)cache.values + cache.value_offset(slot, head);
+  for (int d = 0; d < cache.head_size; d += 8) {
+    T column[8];
+    store_as(column, load(k + d));
+    for (int i = 0; i < 8; ++i) key[(d + i) * kTile] = column[i];
+    store_as(value + d, load(v + d));
   }
 }
 
-void write(const WriteCall& call, int first_row, int last_row) {
-  const int size = call.head_size;
-  for (int r = first_row; r < last_row; ++r) {
-    float* q = call.qkv + r * call.stride;
-    float* k = q + call.num_heads * size;
-    const float* cosine = call.cosine + call.positions[r] * call.half;
-    const float* sine = call.sine + call.positions[r] * call.half;
-    for (int h = 0; h < call.num_heads + call.num_kv_heads; ++h) {
-      float* head = q + h * size;
-      const float* weight = h < call.num_heads ? call.q_norm : call.k_norm;
-      if (weight) rms_norm(head, weight, call.eps, size, head);
-      rope(head, cosine, sine, call.half);
-    }
-    const float* v = k + call.num_kv_heads * size;
-    if (call.cache.type == CacheType::float32) write_heads<float>(call, k, v, call.slots[r]);
-    else if (call.cache.type == CacheType::float16) write_heads<Half>(call, k, v, call.slots[r]);
-    else write_heads<Bfloat16>(call, k, v, call.slots[r]);
+// A head of one row, normed where `weight` says so, and turned by its position.
+inline void turn_head(const AttentionSpec& spec, const float* x, const float* weight, int64_t position, float* y) {
+  if (weight) rms_norm(x, weight, spec.eps, spec.head_size, y);
+  else std::memcpy(y, x, sizeof(float) * spec.head_size);
+  rope(y, spec.cosine + position * spec.half, spec.sine + position * spec.half, spec.half);
+}
+
+// Head by head: neighbouring slots share cache lines, which two threads should not write in turn.
+void write(const AttentionCall& call, int first, int last) {
+  const AttentionSpec& spec = *call.spec;
+  alignas(32) float key[kMaxHead];
+  for (int i = first; i < last; ++i) {
+    const int head = i / call.num_rows, r = i % call.num_rows;
+    const float* k = call.qkv + r * call.stride + (spec.num_heads + head) * spec.head_size;
+    const float* v = k + spec.num_kv_heads * spec.head_size;
+    turn_head(spec, k, spec.k_norm, call.positions[r], key);
+    if (spec.cache.type == CacheType::float32) write_head<float>(spec.cache, call.slots[r], head, key, v);
+    else if (spec.cache.type == CacheType::float16) write_head<Half>(spec.cache, call.slots[r], head, key, v);
+    else write_head<Bfloat16>(spec.cache, call.slots[r], head, key, v);
   }
+}
+
+void load_query(const AttentionCall& call, int row, int head, Queries& s, int i) {
+  const AttentionSpec& spec = *call.spec;
+  const int position = int(call.positions[row]);
+  turn_head(spec, call.qkv + row * call.stride + head * spec.head_size, spec.q_norm, position, s.q[i]);
+  for (int d = 0; d < spec.head_size; d += 8) store(&s.q[i][d], mul(load(&s.q[i][d]), splat(spec.scale)));
+  s.end_key[i] = call.key_limits ? call.key_limits[row] : position + 1;
+  s.first_key[i] = spec.window > 0 ? std::max(0, position + 1 - spec.window) : 0;
 }
 
 // Query i of a kv head is row i / group, head i % group of those that share it.
-void attend_queries(const AttendCall& call, const int32_t* block_table, int first_row, int first, int last, int kv_head) {
+void attend_queries(const AttentionCall& call, const int32_t* block_table, int first_row, int first, int last, int kv_head) {
   static thread_local Queries s;  // scratch only: filled anew by every call
-  const int group = call.num_heads / call.num_kv_heads, size = call.head_size;
+  const AttentionSpec& spec = *call.spec;
+  const int group = spec.num_heads / spec.num_kv_heads, size = spec.head_size;
   s.count = last - first;
   s.head_size = size;
-  for (int i = 0; i < s.count; ++i) {
-    const int r = first_row + (first + i) / group, h = kv_head * group + (first + i) % group;
-    const float* q = call.qkv + r * call.stride + h * size;
-    for (int d = 0; d < size; d += 8) store(&s.q[i][d], mul(load(q + d), splat(call.scale)));
-    const int position = int(call.positions[r]);
-    s.end_key[i] = call.key_limits ? call.key_limits[r] : position + 1;
-    s.first_key[i] = call.window > 0 ? std::max(0, position + 1 - call.window) : 0;
-  }
-  if (call.cache.type == CacheType::float32) attend<float>(s, call.cache, block_table, kv_head);
-  else if (call.cache.type == CacheType::float16) attend<Half>(s, call.cache, block_table, kv_head);
-  else attend<Bfloat16>(s, call.cache, block_table, kv_head);
+  for (int i = 0; i < s.count; ++i)
+    load_query(call, first_row + (first + i) / group, kv_head * group + (first + i) % group, s, i);
+  if (spec.cache.type == CacheType::float32) attend<float>(s, spec.cache, block_table, kv_head);
+  else if (spec.cache.type == CacheType::float16) attend<Half>(s, spec.cache, block_table, kv_head);
+  else attend<Bfloat16>(s, spec.cache, block_table, kv_head);
   for (int i = 0; i < s.count; ++i) {
     const int r = first_row + (first + i) / group, h = kv_head * group + (first + i) % group;
     float* out = call.out + r * call.out_stride + h * size;

@@ -124,38 +124,20 @@ void LinearOp::run(const Context& context) {
 
 void AttentionOp::run(const Context& context) {
   const StepInput& input = context.input;
-  WriteCall write;
-  write.qkv = qkv_.data;
-  write.stride = qkv_.width;
-  write.num_heads = spec_.num_heads;
-  write.num_kv_heads = spec_.num_kv_heads;
-  write.head_size = spec_.head_size;
-  write.q_norm = spec_.q_norm;
-  write.k_norm = spec_.k_norm;
-  write.eps = spec_.eps;
-  write.cosine = spec_.cosine;
-  write.sine = spec_.sine;
-  write.half = spec_.half;
-  write.positions = input.positions;
-  write.slots = input.slots;
-  write.cache = spec_.cache;
-  const Range rows = own_share(context, input.num_rows);
-  context.kernels.write(write, rows.first, rows.last);
+  AttentionCall call;
+  call.spec = &spec_;
+  call.num_rows = input.num_rows;
+  call.qkv = qkv_.data;
+  call.stride = qkv_.width;
+  call.positions = input.positions;
+  call.slots = input.slots;
+  call.key_limits = input.key_limits;
+  call.out = y_.data;
+  call.out_stride = y_.width;
+  const Range items = own_share(context, spec_.num_kv_heads * input.num_rows);
+  context.kernels.write(call, items.first, items.last);
   context.barrier.wait();
 
-  AttendCall attend;
-  attend.qkv = qkv_.data;
-  attend.stride = qkv_.width;
-  attend.num_heads = spec_.num_heads;
-  attend.num_kv_heads = spec_.num_kv_heads;
-  attend.head_size = spec_.head_size;
-  attend.scale = spec_.scale;
-  attend.window = spec_.window;
-  attend.positions = input.positions;
-  attend.key_limits = input.key_limits;
-  attend.cache = spec_.cache;
-  attend.out = y_.data;
-  attend.out_stride = y_.width;
   // A kv head's queries are split only as far as the threads need it: each part reads the keys again.
   const int group = spec_.num_heads / spec_.num_kv_heads;
   const int num_heads = input.num_sequences * spec_.num_kv_heads;
@@ -168,7 +150,7 @@ void AttentionOp::run(const Context& context) {
       for (int h = 0; h < spec_.num_kv_heads; ++h, ++item) {
         if (item != wanted) continue;
         const int last = std::min(first + most, count);
-        context.kernels.attend(attend, input.block_tables + size_t(s) * input.table_stride, first_row, first, last, h);
+        context.kernels.attend(call, input.block_tables + size_t(s) * input.table_stride, first_row, first, last, h);
         wanted = shares_.take();
       }
     }

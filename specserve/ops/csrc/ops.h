@@ -96,19 +96,7 @@ class LinearOp : public Op {
   Shares shares_;
 };
 
-struct AttentionSpec {
-  int num_heads = 0, num_kv_heads = 0, head_size = 0;
-  float scale = 1.0f, eps = 0.0f;
-  int window = 0;
-  const float* q_norm = nullptr;
-  const float* k_norm = nullptr;
-  const float* cosine = nullptr;
-  const float* sine = nullptr;
-  int half = 0;
-  CacheView cache;
-};
-
-// Head norms, rope and the write to the cache for all rows, then attention per sequence, row tile and kv head.
+// Keys and values of all rows into the cache, then attention by sequence, kv head and a number of queries.
 class AttentionOp : public Op {
  public:
   AttentionOp(const AttentionSpec& spec, Buffer qkv, Buffer y) : spec_(spec), qkv_(qkv), y_(y) {}
