@@ -92,7 +92,7 @@ class NativeRunner:
         num_body = len(recorder.records)
         recorder.settle(recording.head(recorder.gather(settled)))
         records, values = recorder.records, [recorder.settle(value) for value in kept]
-        self._program = Program(
+        self.program = Program(
             pool, records[:num_body], records[num_body:], values, limits, model.ops.run_program
         )
 
@@ -101,11 +101,11 @@ class NativeRunner:
         return self.cache[0].keys.device
 
     def forward(self, rows: Rows, wanted: list[int]) -> StepRows:
-        logits = self._program.run(rows, wanted)
-        return StepRows(logits, self._program.kept(len(rows.ids)))
+        logits = self.program.run(rows, wanted)
+        return StepRows(logits, self.program.kept(len(rows.ids)))
 
     def logits_at(self, wanted: list[int]) -> Tensor:
-        return self._program.logits_at(wanted)
+        return self.program.logits_at(wanted)
 
 
 def logits_in_parts(runner: Runner, first: int, end: int) -> Iterator[Tensor]:

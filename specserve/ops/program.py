@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from ctypes import c_float
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +33,15 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Op:
+    """One native op: a record, or of a record whose matrix has several parts, one of them. `part` is the
+    native matrix, None where the op has none."""
+
+    record: Record
+    part: Any
+
+
+@dataclass(frozen=True, slots=True)
 class _Step:
     rows: Tensor  # [3, num_rows] int64: ids, positions, slots
     starts: NDArray[np.int32]
@@ -56,12 +66,14 @@ class Program:
         run_program: Callable[..., None],
         at_marks: Callable[[Tensor], None] | None = None,
     ) -> None:
+        self.pool = pool
+        self.ops: list[Op] = []  # as they are run
         self._native = pool.library.Program(pool.threads, pool.instruction_set, limits.max_rows)
         self._limits = limits
         self._run_program = run_program
         self._at_marks = at_marks
         self._marks: list[tuple[int, Value]] = []  # number of ops before it, and what it marks
-        self._alive: list[object] = [pool]  # whatever the native side holds addresses of
+        self._alive: list[object] = []  # whatever the native side holds addresses of
         self._angles: dict[int, tuple[Tensor, Tensor]] = {}
         records = [*body, *head]
         self._places = place(records, [*kept, *head[0].inputs])
@@ -99,6 +111,15 @@ class Program:
         if not self._kept:
             return None
         return torch.cat([_view(address, num_rows, width) for address, width in self._kept], dim=1)
+
+    def set_timed(self, is_timed: bool) -> None:
+        self._native.set_timed(is_timed)
+
+    @property
+    def op_seconds(self) -> list[float]:
+        """Wall time of each of `ops` in the last step, while timed: what its slowest thread took."""
+        seconds: list[float] = self._native.op_seconds
+        return seconds
 
     def _run(self, step: _Step, wanted: Sequence[int], first: int) -> Tensor:
         chosen = np.array(wanted, np.int64)
@@ -145,6 +166,9 @@ class Program:
 
     def _add(self, record: Record, *, is_last: bool) -> None:
         self._alive.append(record)
+        if record.kind != "mark":
+            parts = record.weight.parts if record.weight is not None else (None,)
+            self.ops += [Op(record, part) for part in parts]
         add = {
             "embed": self._add_embed,
             "norm": self._add_norm,

@@ -1,11 +1,9 @@
 #include "program.h"
 
-#include <chrono>
+#include <algorithm>
 #include <functional>
 
 namespace specserve {
-
-using Clock = std::chrono::steady_clock;
 
 Program::Program(Pool& pool, const Kernels& kernels, int max_rows)
     : pool_(pool), kernels_(kernels), max_rows_(max_rows) {}
@@ -20,20 +18,31 @@ int Program::add_buffer(int width) {
 
 void Program::run(const StepInput& input, int first, int last) {
   for (int i = first; i < last; ++i) ops_[i]->reset();
+  const auto began = Clock::now();
   const std::function<void(int, Barrier&)> task = [&](int thread, Barrier& barrier) {
     const Context context{kernels_, input, thread, pool_.size(), barrier};
-    const bool is_timed = thread == 0 && !op_seconds_.empty();
-    auto began = Clock::now();
     for (int i = first; i < last; ++i) {
       ops_[i]->run(context);
+      if (is_timed()) arrivals_[thread][i] = Clock::now();
       barrier.wait();
-      if (!is_timed) continue;
-      const auto ended = Clock::now();
-      op_seconds_[i] = std::chrono::duration<double>(ended - began).count();
-      began = ended;
     }
   };
   pool_.run(task);
+  if (is_timed()) add_up(began, first, last);
+}
+
+void Program::set_timed(bool timed) {
+  arrivals_.assign(timed ? pool_.size() : 0, std::vector<Clock::time_point>(ops_.size()));
+  op_seconds_.assign(timed ? ops_.size() : 0, 0.0);
+}
+
+void Program::add_up(Clock::time_point began, int first, int last) {
+  for (int i = first; i < last; ++i) {
+    auto ended = began;
+    for (const auto& arrivals : arrivals_) ended = std::max(ended, arrivals[i]);
+    op_seconds_[i] = std::chrono::duration<double>(ended - began).count();
+    began = ended;
+  }
 }
 
 }  // namespace specserve

@@ -5,6 +5,7 @@
 // floats; the step's rows come from arrays that the caller fills before each call.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -72,11 +73,16 @@ class Program {
   // Ops [first, last) on the step's rows; the whole program is (0, size).
   void run(const StepInput& input, int first, int last);
   int size() const { return int(ops_.size()); }
-  // While timed, `op_seconds` holds the last run's wall time of each op, its barrier included.
-  void set_timed(bool timed) { op_seconds_.assign(timed ? ops_.size() : 0, 0.0); }
+  // While timed, `op_seconds` holds the last run's wall time of each op: an op ends when its last thread has
+  // done its share, which no single thread could tell, since it may be woken late.
+  void set_timed(bool timed);
   const std::vector<double>& op_seconds() const { return op_seconds_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  bool is_timed() const { return !arrivals_.empty(); }
+  void add_up(Clock::time_point began, int first, int last);
+
   Pool& pool_;
   const Kernels& kernels_;
   const int max_rows_;
@@ -84,6 +90,7 @@ class Program {
   std::vector<Buffer> buffers_;
   std::vector<std::unique_ptr<float[]>> memory_;
   std::vector<std::unique_ptr<Op>> ops_;
+  std::vector<std::vector<Clock::time_point>> arrivals_;  // [threads][ops], while timed
   std::vector<double> op_seconds_;
 };
 
