@@ -6,6 +6,7 @@
 
 #include "ops.h"
 #include "pack.h"
+#include "probe.h"
 
 namespace nb = nanobind;
 using namespace specserve;
@@ -79,6 +80,7 @@ NB_MODULE(_native, m) {
   nb::class_<Pool>(m, "Pool").def(nb::init<int>()).def_prop_ro("size", &Pool::size);
   nb::class_<PackedMatrix>(m, "PackedMatrix")
       .def_prop_ro("num_bytes", &PackedMatrix::num_bytes)
+      .def_prop_ro("weight_class", [](const PackedMatrix& p) { return int(p.view.weight_class); })
       .def_prop_ro("num_outputs", [](const PackedMatrix& p) { return p.view.num_outputs; })
       .def("row", [](const PackedMatrix& p, int64_t id, float scale, uintptr_t out) { best_kernels().embed(p.view, id, scale, pointer<float>(out)); });
   m.def("pack", [](const std::vector<std::vector<uintptr_t>>& sources, int weight_class, bool interleaved) {
@@ -88,6 +90,12 @@ NB_MODULE(_native, m) {
     nb::gil_scoped_release release;
     return pack(list, WeightClass(weight_class), interleaved);
   });
+  nb::class_<ReadProbe>(m, "ReadProbe")
+      .def(nb::init<size_t>(), nb::call_guard<nb::gil_scoped_release>())
+      .def("measure", &ReadProbe::measure, nb::call_guard<nb::gil_scoped_release>());
+  m.def("measure_products", [](Pool& pool, const std::string& instruction_set, int products) {
+    return measure_products(pool, instruction_set, Products(products));
+  }, nb::call_guard<nb::gil_scoped_release>());
   nb::class_<Program>(m, "Program")
       .def("__init__",
            [](Program* self, Pool& pool, const std::string& instruction_set, int max_rows) {
