@@ -17,6 +17,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from specserve.bench.group import choose as choose_benchmark
 from specserve.config.engine import EngineConfig, engine_config
 from specserve.config.environment import read_environment
 from specserve.config.flags import Command, parse_flags, select
@@ -48,7 +49,7 @@ COMMANDS = (
     Command("chat", "Talk to a model, here or on a server.", (SamplingFlags, ChatFlags, *ENGINE), "model"),
     Command("check", "Check a configuration and print it resolved.", (*ENGINE, ServerConfig), "model"),
     Command("models", "List the models that have a short name."),
-    Command("bench", "Measure. Not built yet."),
+    Command("bench", "Measure; specserve bench --help lists what."),
     Command("train", "Train a drafter. Not built yet."),
 )
 HELP = """\
@@ -90,12 +91,19 @@ def _run(arguments: list[str]) -> int:
     known = {command.name: command for command in COMMANDS}
     if name not in known:
         raise ConfigError(f"Unknown command {name!r}; {nearest(name, known)}")
-    if name not in RUN:
-        raise NotBuiltYet(f"specserve {name}")
-    values = parse_flags(known[name], arguments[1:])
+    run = _chosen(known[name], arguments[1:])
     _start_logging()
-    RUN[name](fold_shorthands(values))
+    run()
     return 0
+
+
+def _chosen(command: Command, arguments: list[str]) -> Callable[[], None]:
+    """The command ready to run: its flags are checked, it has not begun."""
+    if command.name == "bench":
+        return choose_benchmark(arguments)
+    if command.name not in RUN:
+        raise NotBuiltYet(f"specserve {command.name}")
+    return partial(RUN[command.name], fold_shorthands(parse_flags(command, arguments)))
 
 
 def _start_logging() -> None:

@@ -1,6 +1,6 @@
 """What a step costs beyond arithmetic, and what the server costs beyond the engine.
 
-    python -m specserve.bench.overhead [MODEL] [-sc JSON] [--steps N] [--rounds N]
+    specserve bench overhead [MODEL] [-sc JSON] [--steps N] [--rounds N]
 
 *Overhead* is a step's wall time less the time inside ops: planning, batches, verdicts, commits, text, and
 the Python between two ops of the model. Only steps in which every request decodes are counted. *Served* is
@@ -10,11 +10,8 @@ prompts; the two alternate, so that a change in the machine's mood hits both.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from random import Random
@@ -24,8 +21,11 @@ from typing import Any
 
 import torch
 
+from specserve.bench.report import check_file, machine, write_json
 from specserve.bench.streams import Server, stream
+from specserve.config.bench import OverheadFlags
 from specserve.config.engine import EngineConfig, engine_config
+from specserve.config.options import from_mapping
 from specserve.engine.build import build
 from specserve.engine.engine import Engine
 from specserve.llm import LLM
@@ -145,31 +145,18 @@ def run_served(config: EngineConfig, num_tokens: int, num_rounds: int) -> list[S
     return results
 
 
-def circumstances(config: EngineConfig) -> dict[str, Any]:
-    return {
-        "model": config.model,
-        "speculative_config": config.speculative_config,
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "cpus": os.cpu_count(),
-        "machine": platform.machine(),
-    }
+def run(values: Mapping[str, Any]) -> None:
+    """Measure both and print; the last line is JSON. Raises any `UserError`."""
+    flags = from_mapping(OverheadFlags, values)
+    config = engine_config({"model": flags.model, "seed": 0, "speculative_config": flags.speculative_config})
+    check_file(flags.json)
+    overhead = [asdict(one) for one in run_overhead(config, flags.steps)]
+    served = [asdict(one) for one in run_served(config, flags.steps, flags.rounds)]
+    figures = {"overhead": overhead, "served": served, "config": _circumstances(flags)}
+    print(json.dumps(figures))
+    write_json(flags.json, figures)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/bench", description="Engine and server overhead.")
-    parser.add_argument("model", nargs="?", default=EngineConfig().model)
-    parser.add_argument("-sc", "--speculative-config", type=json.loads)
-    parser.add_argument("--steps", type=int, default=64, help="tokens per request")
-    parser.add_argument("--rounds", type=int, default=3, help="of each rate, a warm-up apart")
-    options = parser.parse_args()
-    config = engine_config(
-        {"model": options.model, "seed": 0, "speculative_config": options.speculative_config}
-    )
-    overhead = [asdict(one) for one in run_overhead(config, options.steps)]
-    served = [asdict(one) for one in run_served(config, options.steps, options.rounds)]
-    print(json.dumps({"overhead": overhead, "served": served, "config": circumstances(config)}))
-
-
-if __name__ == "__main__":
-    main()
+def _circumstances(flags: OverheadFlags) -> dict[str, Any]:
+    given = {name: value for name, value in asdict(flags).items() if name != "json"}
+    return {**given, "torch_threads": torch.get_num_threads(), **machine()}

@@ -54,6 +54,16 @@ def _count(value: Any) -> int:
     return round(exact)
 
 
+def _counts(value: Any) -> tuple[int, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not items:
+        raise ValueError
+    counts = tuple(_integer(item) for item in items)
+    if min(counts) < 1:
+        raise ValueError
+    return counts
+
+
 def _length(value: Any) -> int | Literal["auto"]:
     if isinstance(value, str) and value.strip().lower() == "auto":
         return "auto"
@@ -126,6 +136,7 @@ def _items(value: Any) -> tuple[Any, ...]:
 
 INTEGER = Kind("an integer", "N", _integer)
 COUNT = Kind("an integer (k, m, g for thousands, K, M, G for 1024s)", "N", _count)
+COUNTS = Kind("a list of integers from 1 up, as 1,2,4", "N,N,…", _counts)
 LENGTH = Kind('an integer (4k = 4000, 4K = 4096) or "auto"', "N|auto", _length)
 NUMBER = Kind("a finite number", "X", _number)
 LEVEL = Kind("a number, infinity allowed", "X", _level)
