@@ -23,7 +23,18 @@ from specserve.ops.probe import Probes
 from specserve.ops.program import Program
 from specserve.types import Request, SamplingParams, StepStats
 
-NETWORK = ("plan", "embed", "linear", "rms_norm", "attention", "gated", "add", "keep", "run_program")
+NETWORK = (
+    "plan",
+    "embed",
+    "linear",
+    "rms_norm",
+    "attention",
+    "gated",
+    "add",
+    "keep",
+    "mark",
+    "run_program",
+)
 PEAKS: tuple[WeightClass, ...] = ("float32", "int8", "int4")  # bfloat16 is multiplied as float32
 
 T = TypeVar("T")

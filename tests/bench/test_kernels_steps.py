@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from specserve.bench.kernels_counts import StepShape
 from specserve.bench.kernels_steps import (
+    NETWORK,
     Case,
     Measured,
     Sample,
@@ -20,7 +22,8 @@ from specserve.bench.kernels_steps import (
     run_rounds,
 )
 from specserve.engine.engine import Engine
-from specserve.ops import OpTimer
+from specserve.ops import Ops, OpTimer
+from specserve.ops.record import Recorder
 from tests.support.engine import make_engine
 from tests.support.native import library
 from tests.support.stub import StubModel
@@ -83,6 +86,12 @@ def test_an_engine_that_runs_other_steps_is_found_out() -> None:
     engine = make_engine(StubModel(), budget=4)
     with pytest.raises(RuntimeError, match="did not run the step"):
         StepMeter(engine, OpTimer()).measure(Case(6, 3))
+
+
+def test_the_network_has_the_ops_that_can_be_recorded() -> None:
+    recorder = Recorder().ops()
+    recordable = {f.name for f in fields(Ops) if "not_in_a_network" not in getattr(recorder, f.name).__name__}
+    assert set(NETWORK) == recordable | {"run_program"}
 
 
 # --- rounds ---------------------------------------------------------------------------------------
