@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-WIDTH = 110  # where the output is no terminal, which would say how wide it is
+WIDTH = 120  # where the output is no terminal, which would say how wide it is
 NOTES = (
     "Medians; ± is half the distance of the quartiles. target: from the plan to the logits; host: the step",
     "less the network's ops; GB/s, GMAC/s, shares: over the whole step; times: target over the first one's.",

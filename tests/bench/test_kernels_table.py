@@ -9,7 +9,7 @@ from rich.console import Console
 
 from specserve.bench.kernels_figures import document, weight_classes
 from specserve.bench.kernels_steps import Measured
-from specserve.bench.kernels_table import print_tables, remarks
+from specserve.bench.kernels_table import WIDTH, print_tables, remarks
 from tests.bench.test_kernels_figures import measured, ops
 
 
@@ -25,7 +25,7 @@ def figures(runner: str = "native") -> dict[str, Any]:
 
 def printed(made: dict[str, Any]) -> str:
     text = io.StringIO()
-    print_tables(made, Console(file=text, width=110))
+    print_tables(made, Console(file=text, width=WIDTH))
     return text.getvalue()
 
 
@@ -34,7 +34,17 @@ def test_steps_and_ops_have_their_rows() -> None:
     assert "Steps after 4 tokens, float32+int4" in text
     for words in ("1 x linear 8x8 int4/8", "1 x gather", "1 x head 8x8 float32", "prompt 10", "native ms"):
         assert words in text
-    assert "…" not in text  # nothing is cut off at the width of a pipe
+
+
+def test_nothing_is_cut_off_where_the_output_is_no_terminal() -> None:
+    made = figures()
+    made["prompt"] |= {
+        "num_tokens": 131072,
+        "target_ms": 123456.0,
+        "step_ms": 123456.0,
+        "native_ms": 123456.0,
+    }
+    assert "…" not in printed(made)
 
 
 def test_an_op_without_bytes_has_no_rate_to_show() -> None:
