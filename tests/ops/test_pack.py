@@ -28,5 +28,5 @@ def test_blocks_lose_nothing(name: str) -> None:
     expected = gguf.dequantize(data, kind)
     row = np.empty(K, np.float32)
     for number in range(ROWS):
-        packed.row(number, 1.0, row.ctypes.data)
+        packed.row(number, K, row.ctypes.data)
         assert np.array_equal(row, expected[number])

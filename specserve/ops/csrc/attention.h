@@ -18,7 +18,6 @@ namespace specserve::SPECSERVE_ISA {
 
 constexpr int kBlock = 64;       // positions per softmax block
 constexpr int kTile = 8;         // slots per key tile
-constexpr int kMaxHead = 256;
 
 template <typename T>
 inline Float8 load_as_float(const T* p);

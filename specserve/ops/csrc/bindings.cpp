@@ -82,7 +82,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("num_bytes", &PackedMatrix::num_bytes)
       .def_prop_ro("weight_class", [](const PackedMatrix& p) { return int(p.view.weight_class); })
       .def_prop_ro("num_outputs", [](const PackedMatrix& p) { return p.view.num_outputs; })
-      .def("row", [](const PackedMatrix& p, int64_t id, float scale, uintptr_t out) { best_kernels().embed(p.view, id, scale, pointer<float>(out)); });
+      .def("row", [](const PackedMatrix& p, int64_t id, int size, uintptr_t out) { best_kernels().embed(p.view, id, 1.0f, size, pointer<float>(out)); });
   m.def("pack", [](const std::vector<std::vector<uintptr_t>>& sources, int weight_class, bool interleaved) {
     std::vector<Source> list;
     for (const auto& s : sources)

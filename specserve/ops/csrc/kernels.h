@@ -43,6 +43,7 @@ struct LinearCall {
 };
 
 constexpr int kMaxQueries = 48;  // rows x heads of one work item
+constexpr int kMaxHead = 256;    // head size
 
 // One layer's attention, as `specserve.ops.attention.Attention`.
 struct AttentionSpec {
@@ -79,7 +80,7 @@ struct Kernels {
   void (*write)(const AttentionCall&, int first, int last);
   // Queries [first, last), at most `kMaxQueries`, of one sequence's rows from `first_row` on and one kv head.
   void (*attend)(const AttentionCall&, const int32_t* block_table, int first_row, int first, int last, int kv_head);
-  void (*embed)(const Matrix&, int64_t id, float scale, float* y);
+  void (*embed)(const Matrix&, int64_t id, float scale, int size, float* y);  // the first `size` of k
 };
 
 extern const Kernels kAvx512Kernels;

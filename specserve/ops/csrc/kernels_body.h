@@ -220,13 +220,13 @@ void attend_queries(const AttentionCall& call, const int32_t* block_table, int f
 }
 
 // A row of the packed table, the weights as the matrix holds them.
-void embed(const Matrix& matrix, int64_t id, float scale, float* y) {
-  const int lane = int(id % kPanel), k = matrix.num_inputs;
+void embed(const Matrix& matrix, int64_t id, float scale, int size, float* y) {
+  const int lane = int(id % kPanel);
   const uint8_t* w = matrix.data + matrix.panel_bytes() * (id / kPanel);
   if (matrix.weight_class == WeightClass::float32) {
-    for (int i = 0; i < k; ++i) y[i] = ((const float*)w)[i * kPanel + lane] * scale;
+    for (int i = 0; i < size; ++i) y[i] = ((const float*)w)[i * kPanel + lane] * scale;
   } else if (matrix.weight_class == WeightClass::bfloat16) {
-    for (int i = 0; i < k; ++i) {
+    for (int i = 0; i < size; ++i) {
       const uint32_t bits = uint32_t(((const uint16_t*)w)[i * kPanel + lane]) << 16;
       float v;
       std::memcpy(&v, &bits, 4);
@@ -245,7 +245,7 @@ void embed(const Matrix& matrix, int64_t id, float scale, float* y) {
           store(minima + v, matrix.wide_scales ? load((const float*)(tail + scale_bytes) + v)
                                                : load_half((const uint16_t*)(tail + scale_bytes) + v));
       }
-      for (int i = 0; i < group; ++i) {
+      for (int i = 0; i < std::min(group, size - g * group); ++i) {
         int q;
         if (is_int4) {
           const uint8_t both = w[(i / 8 * 2 + lane / 8) * 32 + lane % 8 * 4 + i % 4];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 namespace specserve {
 
@@ -27,7 +28,7 @@ constexpr int kFewQueries = 3;  // one register tile's: splitting further saves 
 void EmbedOp::run(const Context& context) {
   const Range rows = own_share(context, context.input.num_rows);
   for (int r = rows.first; r < rows.last; ++r)
-    context.kernels.embed(*table_, context.input.ids[r], scale_, y_.data + size_t(r) * y_.width);
+    context.kernels.embed(*table_, context.input.ids[r], scale_, y_.width, y_.data + size_t(r) * y_.width);
 }
 
 void NormOp::run(const Context& context) {
@@ -120,6 +121,11 @@ void LinearOp::run(const Context& context) {
   const int step = std::max(1, units / (8 * context.num_threads));
   for (int first = shares_.take() * step; first < units; first = shares_.take() * step)
     context.kernels.linear(call, first, std::min(first + step, units));
+}
+
+AttentionOp::AttentionOp(const AttentionSpec& spec, Buffer qkv, Buffer y) : spec_(spec), qkv_(qkv), y_(y) {
+  if (spec.head_size % 8 || spec.head_size > kMaxHead || spec.cache.page_size % 8)
+    throw std::invalid_argument("attention: head size or page size");
 }
 
 void AttentionOp::run(const Context& context) {

@@ -99,7 +99,8 @@ class LinearOp : public Op {
 // Keys and values of all rows into the cache, then attention by sequence, kv head and a number of queries.
 class AttentionOp : public Op {
  public:
-  AttentionOp(const AttentionSpec& spec, Buffer qkv, Buffer y) : spec_(spec), qkv_(qkv), y_(y) {}
+  // Throws std::invalid_argument where the kernels' tiles would not hold the shape.
+  AttentionOp(const AttentionSpec& spec, Buffer qkv, Buffer y);
   void run(const Context& context) override;
   void reset() override { shares_.reset(); }
 

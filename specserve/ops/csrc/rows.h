@@ -26,6 +26,9 @@ inline void rms_norm(const float* x, const float* weight, float eps, int size, f
   }
 }
 
+// Rows below it round to zero: their quotients would be infinite.
+constexpr float kSmallest = 1e-30f;
+
 inline Int8 round_to_int(Float8 x) {
   const Float8 rounder = splat(12582912.0f);
   return (Int8)(x + rounder) - (Int8)rounder;
@@ -42,7 +45,7 @@ template <bool TwoDigits>
 inline void round_group(const Float8 (&x)[4], int padded, int g, const Activations& out, size_t row) {
   constexpr float top = TwoDigits ? 16319.0f : 127.0f;  // 127 * 128 + 63
   const float peak = largest(max(max(abs(x[0]), abs(x[1])), max(abs(x[2]), abs(x[3]))));
-  const Float8 inverse = splat(peak > 0.0f ? top / peak : 0.0f);
+  const Float8 inverse = splat(peak > kSmallest ? top / peak : 0.0f);
   Int8 q[4], total = {};
   for (int i = 0; i < 4; ++i) total += q[i] = round_to_int(mul(x[i], inverse));
   const size_t place = row * padded + g * kGroup, group = row * (padded / kGroup) + g;
@@ -79,7 +82,7 @@ inline void round_row(const float* x, int size, int padded, const Activations& o
     for (const Float8 v : group) peaks = max(peaks, abs(v));
   }
   const float peak = largest(peaks);
-  const Float8 inverse = splat(peak > 0.0f ? 32767.0f / peak : 0.0f);
+  const Float8 inverse = splat(peak > kSmallest ? 32767.0f / peak : 0.0f);
   for (int i = 0; i < padded; i += kGroup) {
     Float8 group[4];
     Int8 q[4], total = {};
