@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specserve.ops.mass import log_total
 from specserve.ops.order import descending, kth_largest
 from specserve.ops.philox import Ids
 
@@ -22,7 +22,7 @@ def reference(logits: Tensor, ids: Sequence[int], num_top: int) -> tuple[Tensor,
 
     Values are log_softmax, float32. A rank is the number of ids at least as likely, so ties share the worse
     rank; column 0 is the given id's, the others those of the top ids. Top ids fall by value, ties rise by id.
-    NaN counts as -inf. A row depends on nothing but itself: sums run over one row at a time.
+    NaN counts as -inf. A row depends on nothing but itself, and not on who adds it up (ops/mass.py).
     """
     host = logits.cpu().numpy()
     t = min(num_top, host.shape[1])
@@ -43,11 +43,11 @@ def _row(row: Floats, token: int, values: Floats, ranks: Ids, top_ids: Ids) -> N
     if not np.isfinite(best):  # nothing but -inf, or +inf among them: the best ids are equally likely
         row = np.where(row == best, np.float32(0), np.float32(-np.inf))
         best = np.float32(0)
-    log_total = float(best) + math.log(np.exp(row - best).sum())
-    values[0] = float(row[token]) - log_total
+    total = log_total(row, best)
+    values[0] = float(row[token]) - total
     ranks[0] = np.count_nonzero(row >= row[token])
     if len(top_ids):
         order = descending(row, np.flatnonzero(row >= kth_largest(row, len(top_ids))))
         top_ids[:] = order[: len(top_ids)]
-        values[1:] = row[top_ids].astype(np.float64) - log_total
+        values[1:] = row[top_ids].astype(np.float64) - total
         ranks[1:] = np.searchsorted(-row[order], -row[top_ids], side="right")

@@ -3,7 +3,8 @@
 min_p   keeps ids at least min_p times as likely as the best one
 top-k   keeps the k largest, and whatever ties with the k-th
 top-p   keeps the shortest run of the most likely ids whose mass reaches top_p (Holtzman et al., 2020);
-        of equally likely ids the lowest counts as the most likely, so exactly as many as needed stay
+        of equally likely ids the lowest counts as the most likely, so exactly as many as needed stay; mass is
+        that of ops/mass.py, so rounding decides alike everywhere
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specserve.ops.mass import masses
 from specserve.ops.order import descending, heads, kth_largest
 from specserve.ops.philox import Ids
 
@@ -56,16 +58,13 @@ def _truncate(row: Floats, top_k: int, top_p: float, min_p: float) -> None:
 def _nucleus(row: Floats, top_p: float) -> Ids:
     """Places of the most likely logits, as many as it takes for their mass to reach top_p.
 
-    The masses are added up from the most likely on, one by one, so how many are looked at changes nothing:
-    sets of far too little mass are not even sorted.
+    The masses are whole numbers added up from the most likely on, so how many are looked at changes nothing:
+    sets of too little mass are not even sorted.
     """
-    weights = np.exp(row - row.max())
-    goal = top_p * float(weights.sum())
+    weights = masses(row, row.max())
+    goal = max(1, math.ceil(top_p * int(weights.sum())))
     for ids in heads(row):
-        if weights[ids].sum() < 0.999 * goal:
-            continue
-        ids = descending(row, ids)
-        masses = np.cumsum(weights[ids], dtype=np.float64)
-        if masses[-1] >= goal:
+        if weights[ids].sum() >= goal:
             break
-    return ids[: np.searchsorted(masses, goal) + 1]
+    ids = descending(row, ids)
+    return ids[: np.searchsorted(np.cumsum(weights[ids]), goal) + 1]
