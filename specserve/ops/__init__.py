@@ -15,7 +15,18 @@ from typing import Any
 
 from torch import Tensor
 
-from specserve.ops import activation, attention, draw, embed, linear, logprobs, norm, penalties, truncate
+from specserve.ops import (
+    accept,
+    activation,
+    attention,
+    draw,
+    embed,
+    linear,
+    logprobs,
+    norm,
+    penalties,
+    truncate,
+)
 from specserve.ops.activation import Activation
 from specserve.ops.attention import Attention, Plan
 from specserve.ops.linear import Weight
@@ -43,6 +54,7 @@ class Ops:
     penalize: Callable[..., Tensor]
     truncate: Callable[..., Tensor]
     draw: Callable[..., Tensor]
+    accept: Callable[..., tuple[list[int], list[int]]]
     logprobs: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
@@ -61,6 +73,7 @@ def reference_ops() -> Ops:
         penalize=penalties.reference,
         truncate=truncate.reference,
         draw=draw.reference,
+        accept=accept.reference,
         logprobs=logprobs.reference,
     )
 
@@ -75,9 +88,9 @@ class OpTimer:
         self.seconds = 0.0
 
 
-def timed(ops: Ops) -> tuple[Ops, OpTimer]:
-    """The same ops, with a timer around each."""
-    timer = OpTimer()
+def timed(ops: Ops, timer: OpTimer | None = None) -> tuple[Ops, OpTimer]:
+    """The same ops, with a timer around each: `timer`, or a new one."""
+    timer = timer or OpTimer()
 
     def around(op: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(op)

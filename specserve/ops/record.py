@@ -92,6 +92,7 @@ class Recorder:
             penalize=_not_in_a_network,
             truncate=_not_in_a_network,
             draw=_not_in_a_network,
+            accept=_not_in_a_network,
             logprobs=_not_in_a_network,
         )
 

@@ -34,21 +34,8 @@ def verify(ops: Ops, logits: Tensor, draft: Draft, sampling: SamplingRows, rng: 
     """`specserve.verify.Verify`; greedy where the temperature is 0."""
     if draft.q is not None and any(sampling.temperatures):
         return _verify_sampled(ops, logits, draft, draft.q, sampling, rng)
-    return greedy.match(draft.tokens, _own_tokens(ops, logits, draft, sampling, rng))
-
-
-def _own_tokens(ops: Ops, logits: Tensor, draft: Draft, sampling: SamplingRows, rng: RowRng) -> list[int]:
-    """The target's own token at every row, each drawn at its own index."""
-    temperatures: list[float] = []
-    seeds: list[int] = []
-    indices: list[int] = []
-    for i, tokens in enumerate(draft.tokens):
-        num_rows = 1 + len(tokens)
-        temperatures += [sampling.temperatures[i]] * num_rows
-        seeds += [rng.seeds[i]] * num_rows
-        indices += range(rng.indices[i], rng.indices[i] + num_rows)
-    own: list[int] = ops.draw(logits, temperatures, seeds, indices, TARGET).tolist()
-    return own
+    keys = sampling.temperatures, rng.seeds, rng.indices
+    return Verdict(*ops.accept(logits, draft.tokens, *keys, TARGET))
 
 
 # --- sampled drafts ---------------------------------------------------------------------------

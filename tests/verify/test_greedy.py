@@ -8,7 +8,6 @@ import torch
 from specserve.ops import reference_ops
 from specserve.types import Draft, RowRng, SamplingRows
 from specserve.verify import Verify, greedy, standard
-from specserve.verify.greedy import match
 
 VECTORS = [  # drafts, the target's own token per row, what is emitted
     ([[1, 2, 3]], [1, 2, 3, 4], [[1, 2, 3, 4]]),
@@ -20,15 +19,6 @@ VECTORS = [  # drafts, the target's own token per row, what is emitted
     ([[99, 2], [-1, 2], [2, 2**40]], [1, 2, 3, 1, 2, 3, 2, 1, 3], [[1], [1], [2, 1]]),
     ([], [], []),
 ]
-
-
-@pytest.mark.parametrize(("drafts", "own", "emitted"), VECTORS)
-def test_a_draft_is_kept_up_to_its_first_difference(
-    drafts: list[list[int]], own: list[int], emitted: list[list[int]]
-) -> None:
-    verdict = match(drafts, own)
-    assert verdict.accepted == [len(tokens) - 1 for tokens in emitted]
-    assert verdict.next_tokens == [tokens[-1] for tokens in emitted]
 
 
 @pytest.mark.parametrize("verify", [greedy.verify, standard.verify])

@@ -46,14 +46,14 @@ def test_greedy_and_random_sequences_share_a_batch() -> None:
     assert (verdict.accepted, verdict.next_tokens) == ([2, 2], [best[2], own[5]])
 
 
-def test_one_draw_for_all_rows_of_a_step() -> None:
+def test_one_accept_test_for_all_rows_of_a_step() -> None:
     calls = []
 
-    def counted(*arguments: object) -> Tensor:
+    def counted(*arguments: object) -> object:
         calls.append(arguments)
-        return OPS.draw(*arguments)
+        return OPS.accept(*arguments)
 
-    ops = type(OPS)(**{**vars(OPS), "draw": counted})
+    ops = type(OPS)(**{**vars(OPS), "accept": counted})
     logits = torch.randn(9, 20)
     verify(
         ops,
