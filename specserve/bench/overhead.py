@@ -29,7 +29,7 @@ from specserve.config.options import from_mapping
 from specserve.engine.build import build
 from specserve.engine.engine import Engine
 from specserve.llm import LLM
-from specserve.ops import OpTimer, reference_ops, timed
+from specserve.ops import OpTimer
 from specserve.types import Request, SamplingParams
 
 NUM_PROMPT_TOKENS = 32
@@ -122,8 +122,8 @@ def _rate(generate: Callable[[], int]) -> float:
 
 
 def run_overhead(config: EngineConfig, num_tokens: int) -> list[Overhead]:
-    ops, timer = timed(reference_ops())
-    engine = build(config, is_offline=True, ops=ops).engine
+    timer = OpTimer()
+    engine = build(config, is_offline=True, timer=timer).engine
     measure_overhead(engine, timer, 1, 8)  # pays for everything lazy
     print("overhead of a step: requests, steps | median, p90, p99 ms | median ops, step ms")
     results = [measure_overhead(engine, timer, count, num_tokens) for count in (1, 32)]

@@ -36,14 +36,14 @@ from specserve.engine.admission import Admission, Vocabulary
 from specserve.engine.choose import choose
 from specserve.engine.draft_length import DraftLength
 from specserve.engine.engine import Engine
-from specserve.engine.native import find_pool, make_runner, panel_maker
+from specserve.engine.native import find_pool, make_runner, panel_maker, pick_ops
 from specserve.engine.scheduler import Scheduler
 from specserve.errors import ConfigError
 from specserve.kv.pages import PageAllocator
 from specserve.kv.pool import allocate, bytes_per_token
 from specserve.models import ModelFiles, load_model
 from specserve.models.base import CausalLM
-from specserve.ops import Ops, reference_ops
+from specserve.ops import Ops, OpTimer, reference_ops
 from specserve.text.tokenizer import Tokenizer
 from specserve.types import KVShape
 from specserve.verify import load_verifier
@@ -68,17 +68,19 @@ class Deployment:
         return self.scheduler.max_model_len
 
 
-def build(config: EngineConfig, *, is_offline: bool, ops: Ops | None = None) -> Deployment:
+def build(
+    config: EngineConfig, *, is_offline: bool, ops: Ops | None = None, timer: OpTimer | None = None
+) -> Deployment:
     """Load everything. Raises `ConfigError` or `ModelError` in one line.
 
-    `ops` replaces the implementation of the mathematics, for measurements.
+    For measurements: `ops` replaces the network's, `timer` adds up the seconds inside all ops.
     """
-    ops = ops or reference_ops()
     device = pick_device(config.device)
     choice = choose(config, is_offline=is_offline)
     config, files, speculative = choice.config, choice.files, choice.speculative
     tokenizer = Tokenizer.load(_tokenizer_path(config, files), trust=config.trust_remote_code)
     pool = find_pool(config, choice.spec, device)
+    ops = pick_ops(ops or reference_ops(), pool, timer)
     dtype = resolve_dtype(config) if pool is None else "float32"
     model = load_model(
         files, ops=ops, dtype=dtype, device=device, maker=panel_maker(config, pool), progress=True

@@ -16,7 +16,9 @@ from specserve.errors import ConfigError
 from specserve.models.decoder import Decoder
 from specserve.models.specs import ModelSpec
 from specserve.models.weights import PanelMaker
+from specserve.ops import Ops, OpTimer, timed
 from specserve.ops.native import Pool, find_library, make_pool
+from specserve.ops.native_sampling import with_native_sampling
 from specserve.ops.program import TILE, Limits
 from specserve.types import LayerCache
 
@@ -48,6 +50,17 @@ def find_pool(config: EngineConfig, spec: ModelSpec, device: torch.device) -> Po
 def is_native(config: EngineConfig, spec: ModelSpec, device: torch.device) -> bool:
     """Whether the native kernels would carry the model here."""
     return _obstacle(config, spec, device) is None and find_library() is not None
+
+
+def pick_ops(ops: Ops, pool: Pool | None, timer: OpTimer | None = None) -> Ops:
+    """`ops` with native sampling wherever the library is; and with a timer around each of them.
+
+    Without a pool, on another device for instance, sampling needs no thread but the caller's.
+    """
+    library = find_library()
+    if library is not None:
+        ops = with_native_sampling(ops, pool or make_pool(library, 1))
+    return ops if timer is None else timed(ops, timer)[0]
 
 
 def panel_maker(config: EngineConfig, pool: Pool | None) -> PanelMaker | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal
@@ -33,6 +34,7 @@ TAKEN_OVER: dict[int, WeightClass] = {  # GGUF's block types that map onto a cla
 }
 
 
+@cache  # one warning, whoever asks
 def find_library() -> ModuleType | None:
     """The module, or None with one warning: no compiler was there when the package was installed."""
     try:

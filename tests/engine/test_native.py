@@ -9,9 +9,13 @@ import torch
 
 from specserve.config.engine import engine_config
 from specserve.engine.build import pick_device
-from specserve.engine.native import find_pool
+from specserve.engine.native import find_pool, pick_ops
 from specserve.errors import ConfigError
 from specserve.models.specs import LayerSpec, ModelSpec, RopeSpec
+from specserve.ops import OpTimer, reference_ops
+from specserve.ops.native import make_pool
+from specserve.ops.philox import TARGET
+from tests.support.native import library
 
 CPU = torch.device("cpu")
 
@@ -58,6 +62,21 @@ def test_eager_by_choice_needs_no_warning(caplog: pytest.LogCaptureFixture) -> N
 def test_a_weight_class_of_the_kernels_needs_the_kernels() -> None:
     with pytest.raises(ConfigError, match="quantization='int8' needs the native kernels, but enforce_eager"):
         find_pool(engine_config({"enforce_eager": True, "quantization": "int8"}), spec(), CPU)
+
+
+def test_sampling_is_native_with_and_without_a_native_network_and_timed_when_asked() -> None:
+    reference, pool = reference_ops(), make_pool(library(), 2)
+    timer = OpTimer()
+    for ops in (
+        pick_ops(reference, pool),
+        pick_ops(reference, None),
+        pick_ops(reference, pool, timer),
+    ):
+        assert ops.draw(torch.tensor([[0.0, 2.0, 1.0]]), [0.0], [0], [0], TARGET).tolist() == [1]
+        for name in ("draw", "accept", "truncate", "logprobs", "penalize"):
+            assert getattr(ops, name) is not getattr(reference, name)
+    assert timer.seconds > 0.0
+    assert pick_ops(reference, pool).linear is reference.linear
 
 
 @pytest.mark.parametrize("name", ["meta", "tpu", "cuda:99"])

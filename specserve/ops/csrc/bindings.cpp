@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "bindings_sampling.h"
 #include "ops.h"
 #include "pack.h"
 #include "probe.h"
@@ -122,4 +123,5 @@ NB_MODULE(_native, m) {
       .def("add_linear", &add_linear, nb::keep_alive<1, 2>())
       .def("add_attention", &add_attention)
       .def("run", &run, nb::call_guard<nb::gil_scoped_release>());
+  bind_sampling(m);
 }
