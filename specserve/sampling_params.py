@@ -7,7 +7,8 @@ parameter, the value and what is allowed.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from specserve.errors import InvalidRequest
@@ -20,11 +21,59 @@ MAX_N = 128
 
 
 @dataclass(frozen=True, slots=True)
+class Speculation:
+    """What one request wants of speculation: less than the engine was started with, never more.
+
+    `enabled` False asks for no guesses, whatever the rest says; True insists on a drafter. The drafter still
+    learns from the text. `num_speculative_tokens` is the most guesses per step. `method` names a drafter that
+    was loaded at start. None leaves the decision to the engine; the text is the same in every case.
+    """
+
+    enabled: bool | None = None
+    num_speculative_tokens: int | None = None
+    method: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.enabled is not None and not isinstance(self.enabled, bool):
+            raise InvalidRequest(
+                f"speculation.enabled must be true or false, got {self.enabled!r}.", "speculation.enabled"
+            )
+        if self.num_speculative_tokens is not None:
+            _integer("speculation.num_speculative_tokens", self.num_speculative_tokens, 0)
+        if self.method is not None and (not isinstance(self.method, str) or not self.method):
+            raise InvalidRequest(
+                f"speculation.method must be the name of a drafter, got {self.method!r}.",
+                "speculation.method",
+            )
+
+    @classmethod
+    def of(cls, value: Speculation | Mapping[str, Any] | None) -> Speculation:
+        """From a request's `speculation`. Raises `InvalidRequest` naming the key inside it."""
+        if isinstance(value, Speculation):
+            return value
+        known = [f.name for f in fields(cls)]
+        if value is not None and not isinstance(value, Mapping):
+            raise InvalidRequest(
+                f"speculation must be an object with any of the keys {', '.join(known)}; got {value!r}.",
+                "speculation",
+            )
+        given = dict(value or {})
+        for key in given:
+            if key not in known:
+                raise InvalidRequest(
+                    f"speculation has the unknown key {key!r}; known: {', '.join(known)}.",
+                    f"speculation.{key}",
+                )
+        return cls(**given)
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """Parameters of one request. Raises `InvalidRequest` naming the parameter.
 
     `temperature` 0 is greedy; `top_k` 0 or -1 is off; `max_tokens` None is as many as the context
-    holds; `logprobs` n asks for the chosen token and the n best, -1 for all; `seed` None draws a fresh one.
+    holds; `logprobs` n asks for the chosen token and the n best, -1 for all; `seed` None draws a fresh one;
+    `speculation` is a `Speculation` or a mapping of its fields.
     """
 
     n: int = 1
@@ -51,11 +100,13 @@ class SamplingParams:
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     truncate_prompt_tokens: int | None = None
+    speculation: Speculation | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         _check_numbers(self)
         _check_lengths(self)
         _check_lists(self)
+        Speculation.of(self.speculation)
 
     @property
     def is_greedy(self) -> bool:

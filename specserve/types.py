@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from specserve.sampling_params import SamplingParams as SamplingParams
+from specserve.sampling_params import Speculation as Speculation
 
 if TYPE_CHECKING:
     import torch
@@ -220,10 +221,12 @@ class SpecDecodeMetrics:
 
     `acceptance_histogram[j]` counts verification steps whose rule accepted exactly j drafts. Counted
     before the cut by an end token, stop string or cap; `num_discarded_draft_tokens` says how many of
-    those the cut took away again, so kept = accepted.
+    those the cut took away again, so kept = accepted. `num_spec_tokens` is the most guesses per step this
+    request allowed, `method` the drafter that made them, None at 0.
     """
 
     num_spec_tokens: int
+    method: str | None = None
     detailed: bool = False
     num_draft_tokens: int = 0
     num_accepted_draft_tokens: int = 0

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from itertools import count
 
 from specserve.config.scheduler import SchedulerConfig
+from specserve.engine.draft_length import Loaded
 from specserve.engine.sequence import Sequence
 from specserve.errors import InvalidRequest
 from specserve.kv.pages import BlockTable
@@ -14,7 +15,7 @@ from specserve.kv.prefix import root_key
 from specserve.sampling.process import SequenceSampling
 from specserve.text.stream import TextStream
 from specserve.text.tokenizer import Tokenizer
-from specserve.types import Request, SamplingParams, SpecDecodeMetrics
+from specserve.types import Request, SamplingParams, SpecDecodeMetrics, Speculation
 
 SEED_MASK = 2**64 - 1
 
@@ -38,7 +39,7 @@ def truncate_prompt(prompt: list[int], limit: int | None, max_model_len: int) ->
 class Admission:
     """Stateless but for the arrival number, which only unseeded requests' seeds depend on.
 
-    `num_spec_tokens` None: no speculation, so no per-request metrics of it.
+    With nothing `loaded` a request has metrics of speculation only if it says something about it.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Admission:
         *,
         engine_seed: int,
         max_logprobs: int = 20,
-        num_spec_tokens: int | None = None,
+        loaded: Loaded | None = None,
         detailed_metrics: bool = False,
     ) -> None:
         self._config = config
@@ -57,7 +58,7 @@ class Admission:
         self._tokenizer = tokenizer
         self._engine_seed = engine_seed
         self._max_logprobs = max_logprobs
-        self._num_spec_tokens = num_spec_tokens
+        self._loaded = loaded or Loaded()
         self._detailed_metrics = detailed_metrics
         self._arrivals = count()
 
@@ -66,6 +67,7 @@ class Admission:
         self._check_prompt(request)
         self._check_ids(request.params)
         self._check_logprobs(request.params)
+        self._loaded.num_for(Speculation.of(request.params.speculation))
         if request.params.bad_words and self._tokenizer is None:
             raise InvalidRequest("bad_words needs a tokenizer; this engine has none.", "bad_words")
         if request.priority and self._config.policy != "priority":
@@ -136,6 +138,7 @@ class Admission:
         prompt = request.prompt_token_ids
         room = self._config.max_model_len - len(prompt)
         arrival = next(self._arrivals)
+        num_spec_tokens = self._loaded.num_for(Speculation.of(params.speculation))
         own_stops = frozenset(params.stop_token_ids or ())
         all_stops = own_stops | vocabulary.extra_eos_token_ids
         if vocabulary.eos_token_id is not None:
@@ -161,7 +164,8 @@ class Admission:
             stop_token_ids=own_stops if params.ignore_eos else own_stops | vocabulary.extra_eos_token_ids,
             stream=self._stream(request),
             leader=leader,
-            spec=self._metrics(),
+            num_spec_tokens=num_spec_tokens,
+            spec=self._metrics(params, num_spec_tokens),
         )
 
     def _root(self, request: Request) -> bytes | None:
@@ -191,10 +195,11 @@ class Admission:
             spaces_between_special_tokens=params.spaces_between_special_tokens,
         )
 
-    def _metrics(self) -> SpecDecodeMetrics | None:
-        if self._num_spec_tokens is None:
+    def _metrics(self, params: SamplingParams, num_spec_tokens: int) -> SpecDecodeMetrics | None:
+        if not self._loaded.methods and params.speculation is None:
             return None
-        return SpecDecodeMetrics(self._num_spec_tokens, detailed=self._detailed_metrics)
+        method = self._loaded.methods[0] if num_spec_tokens else None
+        return SpecDecodeMetrics(num_spec_tokens, method, detailed=self._detailed_metrics)
 
     def _bad_words_ids(self, params: SamplingParams) -> list[list[int]]:
         """Each word as it is tokenised at a text's start, and after a space if that differs in one token

@@ -34,7 +34,7 @@ from specserve.draft import load_drafter
 from specserve.draft.base import Drafter
 from specserve.engine.admission import Admission, Vocabulary
 from specserve.engine.choose import choose
-from specserve.engine.draft_length import DraftLength
+from specserve.engine.draft_length import DraftLength, Loaded
 from specserve.engine.engine import Engine
 from specserve.engine.native import find_pool, make_runner, panel_maker, pick_ops
 from specserve.engine.scheduler import Scheduler
@@ -188,6 +188,6 @@ def _admission(
         tokenizer,
         engine_seed=secrets.randbits(64) if config.seed is None else config.seed,
         max_logprobs=config.max_logprobs,
-        num_spec_tokens=speculative.num_speculative_tokens if speculative else None,
+        loaded=Loaded((speculative.method,), speculative.num_speculative_tokens) if speculative else None,
         detailed_metrics=config.per_request_spec_decode_metrics == "detailed",
     )

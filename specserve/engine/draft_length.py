@@ -2,8 +2,56 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from specserve.config.scheduler import SchedulerConfig
 from specserve.engine.sequence import Sequence
+from specserve.errors import InvalidRequest
+from specserve.types import Speculation
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the engine was started with: its drafters' names, and the most guesses per step."""
+
+    methods: tuple[str, ...] = ()
+    num_spec_tokens: int = 0
+
+    def num_for(self, asked: Speculation) -> int:
+        """The most guesses per step for a request; 0 also where nothing is loaded and nothing is asked.
+
+        Raises `InvalidRequest` when the request wants more than there is.
+        """
+        if asked.enabled is False:
+            return 0
+        self._check(asked)
+        wanted = asked.num_speculative_tokens
+        return self.num_spec_tokens if wanted is None else wanted
+
+    def _check(self, asked: Speculation) -> None:
+        if asked.enabled and not self.methods:
+            raise InvalidRequest(
+                "speculation.enabled=true needs a drafter and none is loaded; start with a "
+                "speculative_config, or leave it out.",
+                "speculation.enabled",
+            )
+        if asked.method is not None and asked.method not in self.methods:
+            raise InvalidRequest(
+                f"speculation.method={asked.method!r} is not loaded; loaded at start: "
+                f"{', '.join(self.methods) or 'none'}.",
+                "speculation.method",
+            )
+        wanted = asked.num_speculative_tokens
+        if wanted is not None and wanted > self.num_spec_tokens:
+            limit = (
+                f"at most {self.num_spec_tokens}, as configured"
+                if self.methods
+                else "0: no drafter is loaded"
+            )
+            raise InvalidRequest(
+                f"speculation.num_speculative_tokens={wanted} must be {limit}.",
+                "speculation.num_speculative_tokens",
+            )
 
 
 class DraftLength:
@@ -21,10 +69,10 @@ class DraftLength:
         return max(0, min(asked, self._config.max_num_batched_tokens // num_running - 1))
 
     def limit(self, seq: Sequence, base: int, num_free_slots: int) -> int:
-        """`base` cut to what max_tokens (and so the context) and the free pages still allow this sequence.
+        """`base` cut to what the request, max_tokens (and so the context) and the free pages still allow.
 
         A step emits one token more than it keeps drafts.
         """
         left = seq.max_tokens - len(seq.output) - 1
         slots = len(seq.table.pages) * self._config.page_size + num_free_slots - len(seq.tokens)
-        return max(0, min(base, left, slots))
+        return max(0, min(base, seq.num_spec_tokens, left, slots))

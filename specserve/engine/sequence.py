@@ -21,7 +21,7 @@ from specserve.types import FinishedStats, Logprobs, Request, SpecDecodeMetrics
 @dataclass(slots=True, eq=False)
 class Sequence:
     """`max_tokens` is already cut to the context; `leader` is the first of the n choices, whose prompt
-    the others wait for."""
+    the others wait for. `num_spec_tokens` is the most guesses per step that the request allows."""
 
     seq_id: int
     request: Request
@@ -37,6 +37,7 @@ class Sequence:
     stop_token_ids: frozenset[int]
     stream: TextStream | None
     leader: Sequence | None = None
+    num_spec_tokens: int = 0
     spec: SpecDecodeMetrics | None = None
 
     output: list[int] = field(default_factory=list)  # tokens[num_prompt:], kept beside for whoever counts it

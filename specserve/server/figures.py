@@ -18,8 +18,10 @@ def usage(num_prompt: int, num_completion: int, num_cached: int | None) -> dict[
 
 
 def speculation(metrics: SpecDecodeMetrics) -> dict[str, Any]:
-    """vLLM's per-request fields, and how many accepted drafts the cut at the end took away."""
+    """What was used, vLLM's per-request fields, and how many accepted drafts the cut at the end took away."""
     fields: dict[str, Any] = {
+        "enabled": metrics.num_spec_tokens > 0,
+        "method": metrics.method,
         "mean_acceptance_length": metrics.mean_acceptance_length,
         "draft_acceptance_rate": metrics.draft_acceptance_rate,
         "acceptance_histogram": metrics.acceptance_histogram,

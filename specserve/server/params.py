@@ -35,6 +35,7 @@ _AS_GIVEN = (
     "skip_special_tokens",
     "spaces_between_special_tokens",
     "truncate_prompt_tokens",
+    "speculation",
 )
 
 

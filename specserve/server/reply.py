@@ -37,6 +37,7 @@ class Reply:
         self._interval = max(body.stream_interval or 1, served.stream_interval)
         self._is_usage_continuous = served.forces_usage or bool(options and options.continuous_usage_stats)
         self._has_usage = served.forces_usage or bool(options and options.include_usage)
+        self._asks_for_speculation = job.is_single and body.speculation is not None
         self._has_timings = job.is_single and bool(body.timings or body.timings_per_token)
         self._num_prompt = sum(len(request.prompt_token_ids) for request in job.requests)
         self._num_completion = 0
@@ -88,7 +89,7 @@ class Reply:
             choice.hold(output)
             if choice.is_due(self._interval):
                 shown = build(choice, choice.take(), self._form)
-                more = self._timings(output) if output.finish_reason is not None else {}
+                more = self._last_words(output) if output.finish_reason is not None else {}
                 frames.append(self._chunk([shown], more))
         self._last = outputs[-1]
         return "".join(frames).encode()
@@ -132,10 +133,15 @@ class Reply:
         return figures.usage(self._num_prompt, self._num_completion, num_cached)
 
     def _metrics(self, last: Output | None) -> dict[str, Any]:
-        if not self._served.reports_speculation or last is None:
+        if last is None or not (self._served.reports_speculation or self._asks_for_speculation):
             return {}
         spec = last.spec_decode_metrics if self._job.is_single else None
         return {"metrics": {"speculative_decoding": figures.speculation(spec)} if spec is not None else None}
+
+    def _last_words(self, output: Output) -> dict[str, Any]:
+        """Beside a choice's end in a stream; what speculation did is with the usage, if that is to come."""
+        metrics = self._metrics(output) if self._asks_for_speculation and not self._has_usage else {}
+        return metrics | self._timings(output)
 
     def _timings(self, last: Output) -> dict[str, Any]:
         if not self._has_timings or last.stats is None:

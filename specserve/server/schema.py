@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from specserve.errors import InvalidRequest, NotBuiltYet
@@ -24,6 +24,16 @@ Ids = Annotated[list[Int], Field(fail_fast=True)]
 Texts = Annotated[list[str], Field(fail_fast=True)]
 Messages = Annotated[list[dict[str, Any]], Field(fail_fast=True, min_length=1)]
 Prompts = list[str] | list[list[int]]
+
+SPECULATION = {
+    "type": "object",
+    "properties": {
+        "enabled": {"type": "boolean"},
+        "num_speculative_tokens": {"type": "integer", "minimum": 0},
+        "method": {"type": "string"},
+    },
+    "additionalProperties": False,
+}
 
 
 def _prompts(value: Any) -> Prompts:
@@ -95,6 +105,7 @@ class GenerationBody(BaseModel):
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     timings: bool | None = None
     timings_per_token: bool | None = None
+    speculation: Annotated[Any, WithJsonSchema(SPECULATION)] = None  # `SamplingParams` looks inside
 
 
 class CompletionBody(GenerationBody):
@@ -186,7 +197,6 @@ _ASKS_FOR_NOTHING: Mapping[str, Callable[[Any], bool]] = {
     "best_of": lambda value: value == 1,
     "use_beam_search": _is_off,
     "prompt_embeds": _is_off,
-    "speculation": _is_off,
     "logprob_token_ids": _is_off,
     "thinking_token_budget": lambda _: False,
     "repetition_detection": _is_off,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from specserve.engine.draft_length import DraftLength
+from specserve.engine.draft_length import DraftLength, Loaded
+from specserve.errors import InvalidRequest
+from specserve.types import Speculation
 from tests.support.desk import Desk
 from tests.support.drafters import Scripted, self_draft
 from tests.support.engine import greedy, make_engine, request, run
@@ -46,12 +48,67 @@ def test_a_sequence_is_asked_for_no_more_than_it_may_still_emit() -> None:
     assert rule.limit(seq, 0, 100) == 0
 
 
+def test_a_sequence_is_asked_for_no_more_than_its_request_allows() -> None:
+    desk = Desk()
+    seqs = [
+        desk.add(str(k), 4, greedy(30, speculation=None if k is None else {"num_speculative_tokens": k}))
+        for k in (None, 0, 1, 8)
+    ]
+    desk.step()
+    rule = DraftLength([0, 5], desk.config)
+    assert [rule.limit(seq, 5, 100) for seq in seqs] == [5, 0, 1, 5]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, 6),
+        ({"enabled": True}, 6),
+        ({"enabled": False}, 0),
+        ({"num_speculative_tokens": 0}, 0),
+        ({"num_speculative_tokens": 6, "method": "ngram"}, 6),
+        ({"enabled": True, "num_speculative_tokens": 2}, 2),
+        ({"enabled": False, "num_speculative_tokens": 99, "method": "none such"}, 0),
+    ],
+)
+def test_a_request_may_ask_for_less_than_is_loaded(asked: dict[str, object], expected: int) -> None:
+    assert Loaded(("ngram",), 6).num_for(Speculation.of(asked)) == expected
+
+
+@pytest.mark.parametrize(
+    ("loaded", "asked", "key", "words"),
+    [
+        (Loaded(), {"enabled": True}, "enabled", "needs a drafter and none is loaded"),
+        (Loaded(), {"num_speculative_tokens": 1}, "num_speculative_tokens", "=1 must be 0: no drafter"),
+        (Loaded(), {"method": "ngram"}, "method", "'ngram' is not loaded; loaded at start: none"),
+        (
+            Loaded(("ngram",), 4),
+            {"num_speculative_tokens": 5},
+            "num_speculative_tokens",
+            "=5 must be at most 4",
+        ),
+        (Loaded(("a", "b"), 4), {"method": "c"}, "method", "'c' is not loaded; loaded at start: a, b"),
+    ],
+)
+def test_more_than_is_loaded_is_refused_by_name(
+    loaded: Loaded, asked: dict[str, object], key: str, words: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=words) as caught:
+        loaded.num_for(Speculation.of(asked))
+    assert caught.value.param == f"speculation.{key}"
+
+
+def test_nothing_loaded_and_nothing_asked_is_plain_decoding() -> None:
+    for asked in ({}, {"enabled": False}, {"num_speculative_tokens": 0}):
+        assert Loaded().num_for(Speculation.of(asked)) == 0
+
+
 def test_free_pages_bound_the_guesses() -> None:
     desk = Desk()
     seq = desk.add("a", 6)
     desk.step()
     rule = DraftLength([0, 9], desk.config)
-    assert [rule.limit(seq, 9, free) for free in (0, 4, 8, 12)] == [1, 5, 9, 9]
+    assert [rule.limit(seq, 8, free) for free in (0, 4, 8, 12)] == [1, 5, 8, 8]
 
 
 def asked(table: list[int], num_requests: int) -> set[int]:

@@ -22,6 +22,12 @@ def stats(first: float = 1.5, last: float = 3.5, tokens: int = 8) -> FinishedSta
     )
 
 
+def test_speculation_that_was_off_says_so() -> None:
+    shown = figures.speculation(SpecDecodeMetrics(num_spec_tokens=0))
+    assert (shown["enabled"], shown["method"], shown["num_spec_tokens"]) == (False, None, 0)
+    assert (shown["num_draft_tokens"], shown["acceptance_histogram"]) == (0, [0])
+
+
 def test_usage_adds_up() -> None:
     assert figures.usage(3, 4, 2) == {
         "prompt_tokens": 3,
@@ -33,10 +39,12 @@ def test_usage_adds_up() -> None:
 
 
 def test_speculation_counts_what_the_rule_accepted_and_what_was_kept() -> None:
-    metrics = SpecDecodeMetrics(num_spec_tokens=3)
+    metrics = SpecDecodeMetrics(num_spec_tokens=3, method="ngram")
     for drafted, accepted, discarded in ((3, 3, 0), (3, 1, 0), (2, 0, 0), (3, 1, 1)):
         metrics.record(drafted, accepted, discarded)
     assert figures.speculation(metrics) == {
+        "enabled": True,
+        "method": "ngram",
         "mean_acceptance_length": 2.25,
         "draft_acceptance_rate": 5 / 11,
         "acceptance_histogram": [1, 1, 1, 1],

@@ -142,7 +142,6 @@ def test_unknown_fields_are_ignored_with_a_debug_line(caplog: pytest.LogCaptureF
         ("use_beam_search", True),
         ("best_of", 2),
         ("prompt_embeds", "AAAA"),
-        ("speculation", {"num_speculative_tokens": 0}),
         ("thinking_token_budget", 0),
         ("modalities", ["text", "audio"]),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 
 from specserve.config.engine import EngineConfig
 from specserve.config.environment import Environment
+from specserve.draft.base import Drafter
 from specserve.draft.config import TargetInfo, resolve_speculative
 from specserve.engine.build import Deployment
 from specserve.models import ModelFiles
@@ -30,9 +31,11 @@ def serving(deployment: Deployment, **options: Any) -> Iterator[Running]:
     check_idle(deployment.engine)
 
 
-def deploy(*, config: dict[str, Any] | None = None, k: int = 4, **engine: Any) -> Deployment:
-    """`config` is of `EngineConfig`, `engine` of `make_engine`. The drafter is the target itself, with k
-    guesses; k = 0 is no speculation."""
+def deploy(
+    *, config: dict[str, Any] | None = None, k: int = 4, drafter: Drafter | None = None, **engine: Any
+) -> Deployment:
+    """`config` is of `EngineConfig`, `engine` of `make_engine`. Unless another is given, the drafter is the
+    target itself, with k guesses; k = 0 is no speculation."""
     model = StubModel()
     speculation = {"method": "ngram", "num_speculative_tokens": k}
     given = {"model": "stub", "speculative_config": speculation if k else None, **(config or {})}
@@ -46,7 +49,7 @@ def deploy(*, config: dict[str, Any] | None = None, k: int = 4, **engine: Any) -
         hf_config={},
     )
     tokenizer = letters()
-    drafter = self_draft(model) if k else None
+    drafter = (drafter or self_draft(model)) if k else None
     made = make_engine(model, drafter, k=k, tokenizer=tokenizer, **engine)
     speculative = resolve_speculative(settled.speculative_config, target, max_num_seqs=8)
     files: Any = ModelFiles

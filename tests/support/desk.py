@@ -6,6 +6,7 @@ from specserve.config.scheduler import SchedulerConfig
 from specserve.draft.base import SYNCED_ALWAYS
 from specserve.engine.admission import Admission, Vocabulary
 from specserve.engine.commit import commit_plan
+from specserve.engine.draft_length import Loaded
 from specserve.engine.plan import Plan
 from specserve.engine.scheduler import Scheduler
 from specserve.engine.sequence import Sequence
@@ -31,7 +32,11 @@ class Desk:
         self.pages = PageAllocator(self.config.num_pages, self.config.page_size, needs.successors)
         self.scheduler = Scheduler(self.config, self.pages, needs)
         self.admission = Admission(
-            self.config, Vocabulary(32, EOS, extra_eos), tokenizer, engine_seed=0, num_spec_tokens=8
+            self.config,
+            Vocabulary(32, EOS, extra_eos),
+            tokenizer,
+            engine_seed=0,
+            loaded=Loaded(("desk",), 8),
         )
         self.synced = SYNCED_ALWAYS
         self.commits: list[Commit] = []

@@ -12,7 +12,7 @@ from tokenizers import decoders, models
 from specserve.config.scheduler import SchedulerConfig
 from specserve.draft.base import Drafter, NoDraft
 from specserve.engine.admission import Admission, Vocabulary
-from specserve.engine.draft_length import DraftLength
+from specserve.engine.draft_length import DraftLength, Loaded
 from specserve.engine.engine import Engine
 from specserve.engine.runner import EagerRunner
 from specserve.engine.scheduler import Scheduler
@@ -98,7 +98,7 @@ def make_engine(
             tokenizer,
             engine_seed=engine_seed,
             max_logprobs=max_logprobs,
-            num_spec_tokens=None if isinstance(drafter, NoDraft) else max(by_batch_size),
+            loaded=None if isinstance(drafter, NoDraft) else Loaded(("ngram",), max(by_batch_size)),
             detailed_metrics=detailed,
         ),
         DraftLength(by_batch_size, config),

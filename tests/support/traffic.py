@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, product
 from random import Random
 from typing import Any
@@ -18,8 +19,9 @@ def sampled(max_tokens: int = 16, **more: Any) -> SamplingParams:
     return SamplingParams(**{"temperature": 0.8, "max_tokens": max_tokens, "seed": 11, **more})
 
 
-def mixed_traffic() -> list[Request]:
-    """Greedy and seeded, alone and in choices, with every kind of parameter; some prompts share pages."""
+def mixed_traffic(**more: Any) -> list[Request]:
+    """Greedy and seeded, alone and in choices, with every kind of parameter; some prompts share pages.
+    `more` is given to each of them."""
     params = {
         "greedy": ([*PREFIX, 20], greedy(24, ignore_eos=True)),
         "greedy-again": ([*PREFIX, 20], greedy(24, ignore_eos=True)),
@@ -41,7 +43,10 @@ def mixed_traffic() -> list[Request]:
         "truncated": ([4, 4, 4, 2], sampled(16, top_k=5, top_p=0.9, min_p=0.05, seed=14)),
         "judged": ([*PREFIX, 9], greedy(6, prompt_logprobs=2, logprobs=0)),
     }
-    return [request(name, *pair, arrival=float(i)) for i, (name, pair) in enumerate(params.items())]
+    return [
+        request(name, prompt, replace(one, **more), arrival=float(i))
+        for i, (name, (prompt, one)) in enumerate(params.items())
+    ]
 
 
 def all_pairs(table: Mapping[str, Sequence[Any]], seed: int = 0) -> list[dict[str, Any]]:
