@@ -73,7 +73,7 @@ class SamplingParams:
 
     `temperature` 0 is greedy; `top_k` 0 or -1 is off; `max_tokens` None is as many as the context
     holds; `logprobs` n asks for the chosen token and the n best, -1 for all; `seed` None draws a fresh one;
-    `speculation` is a `Speculation` or a mapping of its fields.
+    `speculation` is a `Speculation` or a mapping of its fields; `extra_args` is for logits processors.
     """
 
     n: int = 1
@@ -101,12 +101,13 @@ class SamplingParams:
     spaces_between_special_tokens: bool = True
     truncate_prompt_tokens: int | None = None
     speculation: Speculation | Mapping[str, Any] | None = None
+    extra_args: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         _check_numbers(self)
         _check_lengths(self)
         _check_lists(self)
-        Speculation.of(self.speculation)
+        _check_mappings(self)
 
     @property
     def is_greedy(self) -> bool:
@@ -196,3 +197,9 @@ def _check_lists(p: SamplingParams) -> None:
     for token, bias in (p.logit_bias or {}).items():
         _integer("logit_bias", token, 0)
         _number("logit_bias", bias, -100.0, 100.0)
+
+
+def _check_mappings(p: SamplingParams) -> None:
+    Speculation.of(p.speculation)
+    if p.extra_args is not None and not isinstance(p.extra_args, Mapping):
+        raise InvalidRequest(f"extra_args must be an object, got {p.extra_args!r}.", "extra_args")

@@ -130,6 +130,11 @@ class EngineConfig:
         choices=("raw_logprobs", "processed_logprobs"),
         announced=("raw_logits", "processed_logits"),
     )
+    logits_processors: tuple[str, ...] = option(
+        (),
+        TEXTS,
+        "functions that change each row before the draw: names of installed ones, or module:function",
+    )
     generation_config: str = option(
         "auto",
         TEXT,

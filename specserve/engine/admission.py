@@ -13,6 +13,7 @@ from specserve.errors import InvalidRequest
 from specserve.kv.pages import BlockTable
 from specserve.kv.prefix import root_key
 from specserve.sampling.process import SequenceSampling
+from specserve.sampling.processors import LogitsProcessor, of_request
 from specserve.text.stream import TextStream
 from specserve.text.tokenizer import Tokenizer
 from specserve.types import Request, SamplingParams, SpecDecodeMetrics, Speculation
@@ -51,6 +52,7 @@ class Admission:
         engine_seed: int,
         max_logprobs: int = 20,
         loaded: Loaded | None = None,
+        processors: tuple[LogitsProcessor, ...] = (),
         detailed_metrics: bool = False,
     ) -> None:
         self._config = config
@@ -59,6 +61,7 @@ class Admission:
         self._engine_seed = engine_seed
         self._max_logprobs = max_logprobs
         self._loaded = loaded or Loaded()
+        self._processors = processors
         self._detailed_metrics = detailed_metrics
         self._arrivals = count()
 
@@ -68,6 +71,7 @@ class Admission:
         self._check_ids(request.params)
         self._check_logprobs(request.params)
         self._loaded.num_for(Speculation.of(request.params.speculation))
+        of_request(self._processors, request.params)
         if request.params.bad_words and self._tokenizer is None:
             raise InvalidRequest("bad_words needs a tokenizer; this engine has none.", "bad_words")
         if request.priority and self._config.policy != "priority":
@@ -156,6 +160,7 @@ class Admission:
                 stop_ids=all_stops,
                 bad_words_ids=bad_words,
                 vocab_size=vocabulary.size,
+                processors=of_request(self._processors, params),
             ),
             seed=self._seed(params, index, arrival),
             temperature=params.effective_temperature,

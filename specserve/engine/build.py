@@ -33,7 +33,7 @@ from specserve.config.speculative import SpeculativeConfig
 from specserve.draft import load_drafter
 from specserve.draft.base import Drafter
 from specserve.engine.admission import Admission, Vocabulary
-from specserve.engine.choose import choose
+from specserve.engine.choose import Choice, choose
 from specserve.engine.draft_length import DraftLength, Loaded
 from specserve.engine.engine import Engine
 from specserve.engine.native import find_pool, make_runner, panel_maker, pick_ops
@@ -99,7 +99,7 @@ def build(
             PageAllocator(scheduler.num_pages, scheduler.page_size, drafter.needs.successors),
             drafter.needs,
         ),
-        _admission(config, files, model, tokenizer, scheduler, speculative),
+        _admission(choice, model, tokenizer, scheduler),
         DraftLength(list(speculative.draft_lengths) if speculative else [0], scheduler),
         raw_logprobs=config.logprobs_mode.startswith("raw"),
     )
@@ -173,15 +173,11 @@ def _memory_facts(device: torch.device) -> MemoryFacts:
 
 
 def _admission(
-    config: EngineConfig,
-    files: ModelFiles,
-    model: CausalLM,
-    tokenizer: Tokenizer,
-    scheduler: SchedulerConfig,
-    speculative: SpeculativeConfig | None,
+    choice: Choice, model: CausalLM, tokenizer: Tokenizer, scheduler: SchedulerConfig
 ) -> Admission:
+    config, speculative = choice.config, choice.speculative
     eos = tokenizer.eos_token_id
-    extra = end_token_ids(config, files.generation_config) - {eos}
+    extra = end_token_ids(config, choice.files.generation_config) - {eos}
     return Admission(
         scheduler,
         Vocabulary(model.vocab_size, eos, frozenset(i for i in extra if i is not None)),
@@ -189,5 +185,6 @@ def _admission(
         engine_seed=secrets.randbits(64) if config.seed is None else config.seed,
         max_logprobs=config.max_logprobs,
         loaded=Loaded((speculative.method,), speculative.num_speculative_tokens) if speculative else None,
+        processors=choice.processors,
         detailed_metrics=config.per_request_spec_decode_metrics == "detailed",
     )

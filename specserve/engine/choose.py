@@ -11,6 +11,7 @@ from specserve.draft.config import TargetInfo, resolve_speculative
 from specserve.draft.config_speculators import follow_speculators
 from specserve.models.find import ModelFiles, find_model
 from specserve.models.specs import ModelSpec, read_spec
+from specserve.sampling.processors import LogitsProcessor, load_processors
 from specserve.verify import find_rule
 
 
@@ -23,6 +24,7 @@ class Choice:
     spec: ModelSpec
     target: TargetInfo
     speculative: SpeculativeConfig | None
+    processors: tuple[LogitsProcessor, ...]
 
 
 def choose(config: EngineConfig, *, is_offline: bool) -> Choice:
@@ -48,4 +50,4 @@ def choose(config: EngineConfig, *, is_offline: bool) -> Choice:
     )
     if speculative is not None:
         find_rule(speculative.rejection_sample_method)
-    return Choice(config, files, spec, target, speculative)
+    return Choice(config, files, spec, target, speculative, load_processors(config.logits_processors))

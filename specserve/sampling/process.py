@@ -1,7 +1,8 @@
 """Every sampling parameter on every one of the 1 + k rows, each row seeing the guesses before it.
 
-The order: allowed_token_ids, logit_bias, min_tokens; penalties; bad_words; division by temperature; min_p,
-top-k, top-p. What a row becomes depends on its own sequence only, so plain decoding and verification agree.
+The order: allowed_token_ids, logit_bias, min_tokens; penalties; bad_words; processors of others; division by
+temperature; min_p, top-k, top-p. What a row becomes depends on its own sequence only, so plain decoding and
+verification agree.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from specserve.ops import Ops
 from specserve.sampling.counts import Ints, TokenCounts
+from specserve.sampling.processors import RequestLogitsProcessor, apply
 from specserve.sampling_params import SamplingParams
 
 
@@ -33,6 +35,7 @@ class SequenceSampling:
         stop_ids: frozenset[int],
         bad_words_ids: list[list[int]],
         vocab_size: int,
+        processors: Sequence[RequestLogitsProcessor] = (),
     ) -> None:
         self.temperature = params.effective_temperature
         self.top_k = 0 if params.is_greedy else max(params.top_k, 0)
@@ -55,7 +58,11 @@ class SequenceSampling:
             self.counts = TokenCounts(prompt_token_ids if is_repetition else (), vocab_size)
         self.truncates = bool(0 < self.top_k < vocab_size or self.top_p < 1.0 or self.min_p > 0.0)
         self.masks = bool(allowed is not None or bias or (self.min_tokens and len(self.stop_ids)))
-        self.needs_processing = bool(self.masks or self.counts or self.bad_words or self.truncates)
+        self.processors = tuple(processors)
+        self.prompt_token_ids = prompt_token_ids
+        self.needs_processing = bool(
+            self.masks or self.counts or self.bad_words or self.processors or self.truncates
+        )
 
 
 def _tensor(ids: Iterable[int], vocab_size: int) -> Tensor:
@@ -90,6 +97,9 @@ def process(ops: Ops, logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
                 _mask(logits[group.first_row : group.end_row], group)
         logits = _penalize(ops, logits, [group for group in asking if group.sampling.counts is not None])
         _ban(logits, [group for group in asking if group.sampling.bad_words])
+        for group in asking:
+            if group.sampling.processors:
+                _customize(logits[group.first_row : group.end_row], group)
     for group in groups:
         temperature = group.sampling.temperature
         if temperature not in (0.0, 1.0):
@@ -163,6 +173,11 @@ def _banned(group: RowGroup) -> Iterator[tuple[int, int]]:
             prefix = word[:-1]
             if not prefix or past[-len(prefix) :] == prefix:
                 yield group.first_row + place, word[-1]
+
+
+def _customize(rows: Tensor, group: RowGroup) -> None:
+    sampling = group.sampling
+    apply(sampling.processors, rows, sampling.prompt_token_ids, group.output_token_ids, group.draft)
 
 
 def _truncate(ops: Ops, logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:

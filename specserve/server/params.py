@@ -54,6 +54,7 @@ def sampling_params(body: GenerationBody, defaults: Mapping[str, Any]) -> Sampli
             given[name] = value
     given["max_tokens"] = _max_tokens(body, defaults)
     given["seed"] = None if body.seed == -1 else body.seed
+    given["extra_args"] = body.vllm_xargs
     given["logprobs"] = _logprobs(body)
     if body.logit_bias:
         given["logit_bias"] = _bias(body.logit_bias)

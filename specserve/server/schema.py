@@ -105,6 +105,7 @@ class GenerationBody(BaseModel):
     cache_salt: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     timings: bool | None = None
     timings_per_token: bool | None = None
+    vllm_xargs: dict[str, Any] | None = None  # for logits processors
     speculation: Annotated[Any, WithJsonSchema(SPECULATION)] = None  # `SamplingParams` looks inside
 
 

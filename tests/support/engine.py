@@ -20,6 +20,7 @@ from specserve.kv.pages import PageAllocator
 from specserve.kv.pool import allocate
 from specserve.models.base import CausalLM
 from specserve.ops import Ops, reference_ops
+from specserve.sampling.processors import LogitsProcessor
 from specserve.text.parts import Parts
 from specserve.text.tokenizer import Tokenizer
 from specserve.types import DraftStats, LayerCache, Logprobs, Output, Request, SamplingParams, StepStats
@@ -64,6 +65,8 @@ def make_engine(
     verify: Verify | None = None,
     ops: Ops | None = None,
     detailed: bool = False,
+    processors: Sequence[LogitsProcessor] = (),
+    raw_logprobs: bool = True,
 ) -> Engine:
     """Small limits by default. Every slot starts as NaN. `table` is k by number of running requests."""
     drafter = drafter or NoDraft()
@@ -99,9 +102,11 @@ def make_engine(
             engine_seed=engine_seed,
             max_logprobs=max_logprobs,
             loaded=None if isinstance(drafter, NoDraft) else Loaded(("ngram",), max(by_batch_size)),
+            processors=tuple(processors),
             detailed_metrics=detailed,
         ),
         DraftLength(by_batch_size, config),
+        raw_logprobs=raw_logprobs,
     )
 
 
