@@ -1,4 +1,4 @@
-"""llama.cpp's arithmetic and ours by the measure of `specserve.bench.fidelity`, on the same files.
+"""llama.cpp's arithmetic and ours by the measure of `specserve bench fidelity`, on the same files.
 
     python runs/fidelity_llamacpp.py PROMPTS.jsonl [--types file Q8_0 ...] [--num-tokens 4000]
 
@@ -21,7 +21,7 @@ import llama_cpp
 import torch
 from llamacpp import TYPES, Peer, quantised
 from torch import Tensor
-from workers import circumstances
+from workers import moment
 
 from specserve.bench.fidelity import (
     Sample,
@@ -34,6 +34,7 @@ from specserve.bench.fidelity import (
     read_prompts,
     reference_logits,
 )
+from specserve.bench.report import machine
 from specserve.models import find_model
 
 OUTPUT_LEN = 128
@@ -84,7 +85,7 @@ def main() -> None:
                     f"{100 * found.top1:6.2f} %",
                     flush=True,
                 )
-    print(json.dumps({"results": results, "llama.cpp": llama_cpp.__version__, **circumstances()}))
+    print(json.dumps({"results": results, "llama.cpp": llama_cpp.__version__, **machine(), **moment()}))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ from random import Random
 from statistics import median, quantiles
 
 from llamacpp import NUM_CONTEXT, TYPES, quantised
-from workers import Worker, circumstances
+from workers import Worker, moment
 
+from specserve.bench.report import machine
 from specserve.models import find_model
 
 Times = dict[str, dict[str, list[float]]]  # engine -> number of rows, or "prompt" -> ms, one per round
@@ -132,10 +133,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="of a step, a warm-up apart")
     parser.add_argument("--json", type=Path, help="write all times there")
     options = parser.parse_args()
-    before = circumstances()
+    before = moment()
     times, peer = run(options)
     show_all(times)
-    about = {"llama.cpp": peer, **before}
+    about = {"llama.cpp": peer, **machine(), **before}
     print(json.dumps(about))
     if options.json:
         options.json.write_text(json.dumps({"ms": times, **about}) + "\n")

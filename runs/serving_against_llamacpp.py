@@ -17,8 +17,9 @@ from pathlib import Path
 from random import Random
 from statistics import median, quantiles
 
-from workers import Worker, circumstances
+from workers import Worker, moment
 
+from specserve.bench.report import machine
 from specserve.bench.streams import Server, stream
 from specserve.config.engine import engine_config
 from specserve.models import find_model
@@ -82,10 +83,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="a warm-up apart")
     parser.add_argument("--json", type=Path, help="write all rates there")
     options = parser.parse_args()
-    before = circumstances()
+    before = moment()
     rates, peer = run(options)
     show(rates)
-    about = {"llama.cpp": peer, **before}
+    about = {"llama.cpp": peer, **machine(), **before}
     print(json.dumps(about))
     if options.json:
         options.json.write_text(json.dumps({"tokens_per_s": rates, **about}) + "\n")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -50,17 +49,8 @@ def answer(actions: Mapping[str, Callable[..., Any]]) -> None:
         print(json.dumps(actions[request.pop("do")](**request)), flush=True)
 
 
-def circumstances() -> dict[str, Any]:
-    """What a number needs beside it. A load well above 0 before a run that times something spoils it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent
-    )
-    return {
-        "processor": names[0] if names else platform.machine(),
-        "cpus": os.cpu_count(),
-        "load": [round(load, 2) for load in os.getloadavg()],
-        "commit": commit.stdout.strip(),
-    }
+def moment() -> dict[str, Any]:
+    """The commit, and how busy the machine is: a load well above 0 before a run that times spoils it."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return {"commit": commit, "load": [round(load, 2) for load in os.getloadavg()]}

@@ -1,6 +1,6 @@
 """What rounding costs: a weight class against float32 of the same weights, token by token.
 
-    python -m specserve.bench.fidelity [MODEL] --dataset-path FILE --classes auto int8:8 auto::float32
+    specserve bench fidelity [MODEL] --dataset-path FILE --classes auto int8:8 auto::float32
 
 Greedy answers of the float32 class are fed to both (teacher forcing), and at each answer token the two
 distributions are compared: the mean of KL(float32 || class) in nats, its 99th percentile, and how often both
@@ -10,10 +10,7 @@ bits do not depend on the chunk it is in, so it need not be decoded alone.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +19,10 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from specserve.config.engine import EngineConfig, engine_config
+from specserve.bench.report import check_file, machine, write_json
+from specserve.config.bench import FidelityFlags
+from specserve.config.engine import engine_config
+from specserve.config.options import from_mapping
 from specserve.engine.build import Deployment, build
 from specserve.engine.runner import logits_in_parts
 from specserve.errors import ConfigError
@@ -140,8 +140,12 @@ def measure(targets: Sequence[Tensor], others: Iterable[Iterable[Tensor]]) -> Fi
 
 def read_prompts(path: Path) -> list[str]:
     """One JSON object per line with the text under "prompt". Raises `ConfigError`."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"dataset_path={str(path)!r} cannot be read ({error}).", "dataset_path") from error
     prompts = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         try:
             prompts.append(str(json.loads(line)["prompt"]))
         except (ValueError, TypeError, KeyError) as error:
@@ -191,50 +195,31 @@ def load_variant(model: str, variant: Variant, samples: Sequence[Sample], **opti
 # --- the command ----------------------------------------------------------------------------------
 
 
-def circumstances(options: Mapping[str, Any]) -> dict[str, Any]:
-    machine = {"torch": torch.__version__, "cpus": os.cpu_count(), "machine": platform.machine()}
-    return {**options, **machine}
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m specserve.bench.fidelity",
-        description="A weight class against float32 of the same weights.",
-    )
-    parser.add_argument("model", nargs="?", default=EngineConfig().model)
-    parser.add_argument("--dataset-path", required=True, help='JSON lines with a "prompt"')
-    parser.add_argument("--classes", nargs="+", default=["auto"], metavar="CLASS[:BITS[:CACHE]]")
-    parser.add_argument("--num-tokens", type=int, default=4000, help="answer tokens to compare at")
-    parser.add_argument("--output-len", type=int, default=128, help="longest answer")
-    parser.add_argument("--num-threads", type=int, help="of the native kernels")
-    parser.add_argument("--json", metavar="FILE", help="write the results there too")
-    return parser
-
-
-def main() -> None:
-    options = vars(_parser().parse_args())
-    variants = [parse_variant(text) for text in options["classes"]]
-    samples, targets = _reference(options)
-    print(f"{len(samples)} prompts, {options['num_tokens']} answer tokens")
+def run(values: Mapping[str, Any]) -> None:
+    """Measure and print; the last line is JSON. Raises any `UserError`."""
+    flags = from_mapping(FidelityFlags, values)
+    variants = [parse_variant(text) for text in flags.classes]
+    check_file(flags.json)
+    samples, targets = _reference(flags)
+    print(f"{len(samples)} prompts, {flags.num_tokens} answer tokens")
     print(f"{'class':20} {'weights MB':>10} {'mean KL':>9} {'p99 KL':>9} {'top-1':>8}")
-    results = [_result(options, variant, samples, targets) for variant in variants]
-    text = json.dumps({"results": results, "config": circumstances(options)})
-    print(text)
-    if options["json"] is not None:
-        Path(options["json"]).write_text(text + "\n")
+    results = [_result(flags, variant, samples, targets) for variant in variants]
+    figures = {"results": results, "config": {**asdict(flags), **machine()}}
+    print(json.dumps(figures))
+    write_json(flags.json, figures)
 
 
-def _reference(options: Mapping[str, Any]) -> tuple[list[Sample], list[Tensor]]:
-    llm = load_reference(options["model"], num_threads=options["num_threads"])
-    prompts = read_prompts(Path(options["dataset_path"]))
-    samples = answer(llm, prompts, options["num_tokens"], options["output_len"])
+def _reference(flags: FidelityFlags) -> tuple[list[Sample], list[Tensor]]:
+    prompts = read_prompts(Path(str(flags.dataset_path)))
+    llm = load_reference(flags.model, num_threads=flags.num_threads)
+    samples = answer(llm, prompts, flags.num_tokens, flags.output_len)
     return samples, reference_logits(llm.deployment, samples)
 
 
 def _result(
-    options: Mapping[str, Any], variant: Variant, samples: Sequence[Sample], targets: Sequence[Tensor]
+    flags: FidelityFlags, variant: Variant, samples: Sequence[Sample], targets: Sequence[Tensor]
 ) -> dict[str, Any]:
-    other = load_variant(options["model"], variant, samples, num_threads=options["num_threads"])
+    other = load_variant(flags.model, variant, samples, num_threads=flags.num_threads)
     found = measure(targets, (answer_logits(other, sample) for sample in samples))
     num_bytes = other.engine.runner.model.num_bytes
     print(
@@ -243,7 +228,3 @@ def _result(
         flush=True,
     )
     return {"class": str(variant), "weight_bytes": num_bytes, **asdict(found)}
-
-
-if __name__ == "__main__":
-    main()

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from specserve.config.bench import KernelsFlags, OverheadFlags
+from specserve.config.bench import FidelityFlags, KernelsFlags, OverheadFlags
 from specserve.config.engine import EngineConfig
 from specserve.config.flags import Command, parse_flags, select
 from specserve.config.options import from_mapping, nearest
@@ -22,6 +22,15 @@ BENCHMARKS: Mapping[str, tuple[str, Command]] = {
             "bench kernels",
             "Times of target steps by number of rows, whole and op by op, against what the machine gives.",
             (KernelsFlags, EngineConfig, SpeculativeFlags),
+            "model",
+        ),
+    ),
+    "fidelity": (
+        "specserve.bench.fidelity",
+        Command(
+            "bench fidelity",
+            "What rounding costs: weight classes against float32 of the same weights.",
+            (FidelityFlags,),
             "model",
         ),
     ),

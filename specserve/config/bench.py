@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from specserve.config.engine import DEFAULT_MODEL
-from specserve.config.kinds import COUNT, COUNTS, MAPPING, TEXT
+from specserve.config.kinds import COUNT, COUNTS, INTEGER, MAPPING, TEXT, TEXTS
 from specserve.config.options import option, settle
+from specserve.errors import ConfigError
 
 ROWS = (1, 2, 3, 4, 5, 8, 16, 32)
 JSON = "write all figures to this file"
@@ -47,3 +48,25 @@ class OverheadFlags:
 
     def __post_init__(self) -> None:
         settle(self)
+
+
+@dataclass(frozen=True, slots=True)
+class FidelityFlags:
+    """Of `bench fidelity`."""
+
+    model: str = option(DEFAULT_MODEL, TEXT, "as for the engine")
+    dataset_path: str | None = option(None, TEXT, 'JSON lines with a "prompt", asked as chats; must be given')
+    classes: tuple[str, ...] = option(
+        ("auto",), TEXTS, "what to measure, each CLASS[:BITS[:CACHE]], as auto int8:8 auto::float32"
+    )
+    num_tokens: int = option(4000, COUNT, "answer tokens to compare at", low=1)
+    output_len: int = option(128, COUNT, "longest answer", low=1)
+    num_threads: int | None = option(None, INTEGER, "as for the engine", low=1, high=256, like="one per core")
+    json: str | None = option(None, TEXT, JSON)
+
+    def __post_init__(self) -> None:
+        settle(self)
+        if self.dataset_path is None:
+            raise ConfigError(
+                'dataset_path is missing; name a file of JSON lines with a "prompt".', "dataset_path"
+            )

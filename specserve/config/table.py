@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from specserve.config.bench import KernelsFlags, OverheadFlags
+from specserve.config.bench import FidelityFlags, KernelsFlags, OverheadFlags
 from specserve.config.engine import EngineConfig
 from specserve.config.options import Option, default_text, flag
 from specserve.config.server import ServerConfig
@@ -37,6 +37,7 @@ SECTIONS: tuple[tuple[str, str, type[DataclassInstance], bool], ...] = (
     ("Generate", "For `generate`.", GenerateFlags, True),
     ("Chat", "For `chat`.", ChatFlags, True),
     ("Bench kernels", "For `bench kernels`, beside those of the engine.", KernelsFlags, True),
+    ("Bench fidelity", "For `bench fidelity`.", FidelityFlags, True),
     ("Bench overhead", "For `bench overhead`.", OverheadFlags, True),
 )
 ENVIRONMENT = """

@@ -23,6 +23,7 @@ from specserve.bench.fidelity import (
     parse_variant,
     read_prompts,
     reference_logits,
+    run,
     summarise,
 )
 from specserve.errors import ConfigError
@@ -148,5 +149,26 @@ def test_prompts_are_json_lines(tmp_path: Path) -> None:
     file.write_text('{"prompt": "a"}\n{"prompt": "b", "category": "x"}\n')
     assert read_prompts(file) == ["a", "b"]
     file.write_text('{"prompt": "a"}\n{"turns": ["b"]}\n')
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_prompts(tmp_path / "none.jsonl")
     with pytest.raises(ConfigError, match=r'prompts\.jsonl:2 is no JSON object with a "prompt"'):
         read_prompts(file)
+
+
+def test_the_command_prints_and_writes_what_it_measured(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library()
+    prompts, file = tmp_path / "prompts.jsonl", tmp_path / "figures.json"
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in CORPUS))
+    limits = {"num_tokens": 12, "output_len": 6, "num_threads": 1}
+    run({"model": folder, "dataset_path": str(prompts), "classes": ["float32"], "json": str(file), **limits})
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert figures == json.loads(file.read_text())
+    [result] = figures["results"]
+    assert {name: result[name] for name in ("class", "num_tokens", "mean_kl", "top1")} == {
+        "class": "float32",
+        "num_tokens": 12,
+        "mean_kl": 0.0,
+        "top1": 1.0,
+    }

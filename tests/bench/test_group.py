@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specserve import cli
-from specserve.bench import group, kernels, overhead
+from specserve.bench import fidelity, group, kernels, overhead
 from specserve.bench.group import ANNOUNCED, BENCHMARKS, choose
 from specserve.errors import ConfigError, NotBuiltYet
 
@@ -38,6 +38,7 @@ def test_announced_ones_say_so(name: str) -> None:
         ("kernels --rows 0,1", "rows must be a list of integers from 1 up, as 1,2,4, got '0,1'."),
         ("kernels --iterations 0", "iterations must be an integer"),
         ("kernels --dtype float8", "dtype must be one of"),
+        ("fidelity m", "dataset_path is missing; name a file"),
         ("overhead --steps x", "steps must be an integer"),
         ("overhead --dtype float32", "Unknown flag --dtype"),
     ],
@@ -57,6 +58,11 @@ def test_mistakes_are_told_before_the_benchmark_is_imported(
             "kernels m -q int8 --rows 1,4 --json f --activation-bits 16",
             kernels,
             {"model": "m", "quantization": "int8", "rows": "1,4", "json": "f", "activation_bits": "16"},
+        ),
+        (
+            "fidelity --dataset-path f --classes auto int8:8",
+            fidelity,
+            {"dataset_path": "f", "classes": ["auto", "int8:8"]},
         ),
         ("overhead --steps 96 --rounds 5", overhead, {"steps": "96", "rounds": "5"}),
         (
