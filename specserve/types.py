@@ -75,7 +75,7 @@ class Rows:
 
     Sequence i owns rows `starts[i]:starts[i + 1]`; its last row sees `contexts[i]` keys (itself
     included), an earlier row correspondingly fewer, unless `key_limits` says how many: a block drafter's
-    rows see each other.
+    rows see each other. Tensors are contiguous.
     """
 
     ids: Tensor  # [num_rows] int64

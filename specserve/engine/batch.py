@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from specserve.engine.plan import Plan, Scheduled
 from specserve.types import Rows
@@ -21,16 +23,21 @@ def build_batch(plan: Plan, page_size: int, vocab_size: int, device: torch.devic
         pages = item.seq.table.pages
         slots += [pages[p // page_size] * page_size + p % page_size for p in span]
         starts.append(len(ids))
-    table = torch.tensor([ids, positions, slots], dtype=torch.int64).to(device)
     return Rows(
-        ids=table[0],
-        positions=table[1],
-        slots=table[2],
+        ids=_tensor(ids, device),
+        positions=_tensor(positions, device),
+        slots=_tensor(slots, device),
         starts=starts,
         contexts=[item.start + item.num_rows for item in plan.items],
         block_tables=[item.seq.table.pages for item in plan.items],
         page_size=page_size,
     )
+
+
+def _tensor(numbers: list[int], device: torch.device) -> Tensor:
+    """NumPy reads a list several times faster than PyTorch."""
+    tensor = torch.from_numpy(np.array(numbers, np.int64))
+    return tensor if device.type == "cpu" else tensor.to(device)
 
 
 def logits_rows(plan: Plan) -> list[int]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from functools import partial
 from time import monotonic, perf_counter
 
-import torch
-
 from specserve.draft.base import Drafter
 from specserve.engine.admission import Admission
 from specserve.engine.batch import build_batch, logits_rows
@@ -102,7 +100,6 @@ class Engine:
             kv_cache_usage=scheduler.pages.usage,
         )
 
-    @torch.inference_mode()
     def step(self) -> StepOutputs:
         """Run every scheduled sequence once: 1 known token + k guesses, or a prompt chunk, are rows."""
         began = perf_counter()

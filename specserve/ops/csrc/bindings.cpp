@@ -53,14 +53,15 @@ void add_attention(Program& program, int qkv, int y, int num_heads, int num_kv_h
   program.add(std::make_unique<AttentionOp>(spec, program.buffer(qkv), program.buffer(y)));
 }
 
-// `rows`: address of int64 [3, num_rows] ids, positions, slots; `shape`: int32 starts, then block tables.
-void run(Program& program, int num_rows, uintptr_t rows, uintptr_t key_limits, int num_sequences, uintptr_t starts, uintptr_t block_tables,
-         int table_stride, int num_wanted, uintptr_t wanted, uintptr_t logits, int first, int last) {
+// The addresses of what `StepInput` holds.
+void run(Program& program, int num_rows, uintptr_t ids, uintptr_t positions, uintptr_t slots, uintptr_t key_limits, int num_sequences,
+         uintptr_t starts, uintptr_t block_tables, int table_stride, int num_wanted, uintptr_t wanted, uintptr_t logits, int first,
+         int last) {
   StepInput input;
   input.num_rows = num_rows;
-  input.ids = pointer<int64_t>(rows);
-  input.positions = input.ids + num_rows;
-  input.slots = input.positions + num_rows;
+  input.ids = pointer<int64_t>(ids);
+  input.positions = pointer<int64_t>(positions);
+  input.slots = pointer<int64_t>(slots);
   input.key_limits = pointer<int32_t>(key_limits);
   input.num_sequences = num_sequences;
   input.starts = pointer<int32_t>(starts);
