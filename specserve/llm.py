@@ -12,12 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from time import monotonic
-from typing import Any
+from typing import Any, NoReturn
 
 from specserve.config.engine import EngineConfig, engine_config
 from specserve.engine.admission import truncate_prompt
 from specserve.engine.build import Deployment, build
 from specserve.errors import InvalidRequest
+from specserve.sampling_params import NO_BEAM_SEARCH
 from specserve.text.chat import render
 from specserve.types import Logprob, Logprobs, Output, Request, SamplingParams, SpecDecodeMetrics
 
@@ -144,6 +145,10 @@ class LLM:
             prompt = self._render(prompt, True, None)
         request = self._request(prompt, sampling_params or self.get_default_sampling_params())  # type: ignore[arg-type]
         yield from self._run([request])
+
+    def beam_search(self, prompts: object, params: object) -> NoReturn:
+        """vLLM's method. Raises `InvalidRequest`, saying what to do instead."""
+        raise InvalidRequest(f"beam_search: {NO_BEAM_SEARCH}", "beam_search")
 
     # --- from prompts to requests -------------------------------------------------------------
 

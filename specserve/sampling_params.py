@@ -18,6 +18,10 @@ MIN_TEMPERATURE = 0.01  # a smaller one that is not greedy is raised to this: lo
 MAX_STOP_STRINGS = 4
 MAX_BAD_WORDS = 128
 MAX_N = 128
+NO_BEAM_SEARCH = (
+    "beam search is not offered, with or without speculation; draw several texts with n and a temperature, "
+    "and compare their logprobs."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,9 +126,8 @@ class EngineConfig:
     logprobs_mode: str = option(
         "raw_logprobs",
         TEXT,
-        "log-probabilities before or after the sampling parameters",
-        choices=("raw_logprobs", "processed_logprobs"),
-        announced=("raw_logits", "processed_logits"),
+        "what logprobs are: before or after the sampling parameters, normalised or logits",
+        choices=("raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits"),
     )
     logits_processors: tuple[str, ...] = option(
         (),

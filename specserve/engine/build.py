@@ -101,7 +101,7 @@ def build(
         ),
         _admission(choice, model, tokenizer, scheduler),
         DraftLength(list(speculative.draft_lengths) if speculative else [0], scheduler),
-        raw_logprobs=config.logprobs_mode.startswith("raw"),
+        logprobs_mode=config.logprobs_mode,
     )
     sampling = default_sampling(config, files.generation_config)
     return Deployment(config, engine, tokenizer, files, scheduler, sampling, speculative)

@@ -49,7 +49,7 @@ class Engine:
         admission: Admission,
         draft_length: DraftLength,
         *,
-        raw_logprobs: bool = True,
+        logprobs_mode: str = "raw_logprobs",
     ) -> None:
         self.runner = runner
         self.drafter = drafter
@@ -58,8 +58,8 @@ class Engine:
         self.scheduler = scheduler
         self._admission = admission
         self._draft_length = draft_length
-        self._raw_logprobs = raw_logprobs
-        self._gather = partial(gather, ops)
+        self._is_raw = logprobs_mode.startswith("raw")
+        self._gather = partial(gather, ops, as_logits=logprobs_mode.endswith("logits"))
         self._seqs: dict[str, list[Sequence]] = {}
         self._plan: Plan | None = None
 
@@ -114,9 +114,9 @@ class Engine:
         rows = self.runner.forward(batch, logits_rows(plan))
         forwarded = perf_counter()
 
-        raw = keep_rows(plan, rows.logits) if self._raw_logprobs else {}
+        raw = keep_rows(plan, rows.logits) if self._is_raw else {}
         logits = process(self.ops, rows.logits, _row_groups(plan))
-        kept = raw if self._raw_logprobs else keep_rows(plan, logits)
+        kept = raw if self._is_raw else keep_rows(plan, logits)
         add_prompt_logprobs(plan, self.runner, self._gather)
         verdict = self.verify(self.ops, logits, plan.draft, plan.sampling, plan.rng)
         commits, stats.drafts = commit_plan(plan, verdict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specserve.server.jobs import Job, Prompt
@@ -15,8 +15,10 @@ from specserve.server.logprobs import (
     prompt_logprobs,
     token_name,
 )
+from specserve.server.params import shows_only_prompt
 from specserve.server.schema import ChatBody
 from specserve.server.served import Served
+from specserve.text.chat import text_of
 from specserve.text.tokenizer import Tokenizer
 from specserve.types import Logprobs, Output
 
@@ -32,6 +34,8 @@ class Form:
     has_prompt_logprobs: bool
     has_token_ids: bool
     is_echo: bool
+    shows_output: bool
+    prefix: str  # of a chat's text: the message it goes on with, if that is to be echoed
     skips_special: bool
     role: str
 
@@ -46,9 +50,11 @@ class Form:
             has_logprobs=job.params.logprobs is not None,
             has_prompt_logprobs=body.prompt_logprobs is not None,
             has_token_ids=bool(body.return_token_ids),
-            is_echo=not isinstance(body, ChatBody) and bool(body.echo),
+            is_echo=not is_chat and bool(body.echo),
+            shows_output=not shows_only_prompt(body),
+            prefix=_prefix(body, served) if isinstance(body, ChatBody) and body.echo else "",
             skips_special=job.params.skip_special_tokens,
-            role=_role(body, served) if is_chat else "",
+            role=_role(body, served) if isinstance(body, ChatBody) else "",
         )
 
     @property
@@ -66,11 +72,16 @@ class Form:
         return fields
 
 
-def _role(body: Any, served: Served) -> str:
+def _role(body: ChatBody, served: Served) -> str:
     """A reply that goes on with the last message has that message's role."""
     if body.add_generation_prompt is False:
         return str(body.messages[-1].get("role"))
     return served.response_role
+
+
+def _prefix(body: ChatBody, served: Served) -> str:
+    last = body.messages[-1]
+    return text_of(last.get("content") or "") if last.get("role") == _role(body, served) else ""
 
 
 class Choice:
@@ -83,10 +94,13 @@ class Choice:
         self.prompt_logprobs: list[Logprobs | None] | None = None
         self.is_first = True  # nothing shown yet
         self._shows_tokens = form.shows_tokens
+        self._shows_output = form.shows_output
         self._held: list[Output] = []
         self._num_held = 0  # tokens
 
     def hold(self, output: Output) -> None:
+        if not self._shows_output:
+            output = replace(output, token_ids=[], text="", logprobs=None)
         self._held.append(output)
         self._num_held += len(output.token_ids)
 
@@ -136,7 +150,7 @@ def completion(choice: Choice, output: Output, form: Form) -> dict[str, Any]:
 
 def message(choice: Choice, output: Output, form: Form) -> dict[str, Any]:
     """A choice of `/v1/chat/completions`."""
-    return _chat(choice, output, form, {"message": {"role": form.role, "content": output.text}})
+    return _chat(choice, output, form, {"message": {"role": form.role, "content": form.prefix + output.text}})
 
 
 def delta(choice: Choice, output: Output, form: Form) -> dict[str, Any]:

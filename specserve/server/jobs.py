@@ -17,6 +17,7 @@ from specserve.server.schema import (
     ChatBody,
     CompletionBody,
     TokenizeBody,
+    check_search,
     check_stream_options,
     parse,
 )
@@ -81,6 +82,7 @@ class Jobs:
         body = parse(kind, raw)
         model = self._served.name_for(body.model)
         check_stream_options(body)
+        check_search(body)
         params = sampling_params(body, self._served.default_sampling)
         prompts = [self._fit(prompt, body, params) for prompt in self._prompts(body)]
         if len(prompts) * params.n > self._max_sequences:

@@ -46,6 +46,11 @@ def asked_tokens(body: GenerationBody) -> int | None:
     return body.max_tokens
 
 
+def shows_only_prompt(body: GenerationBody) -> bool:
+    """An echo with `max_tokens` 0 asks about the prompt; a token is drawn all the same, and not shown."""
+    return isinstance(body, CompletionBody) and bool(body.echo) and body.max_tokens == 0
+
+
 def sampling_params(body: GenerationBody, defaults: Mapping[str, Any]) -> SamplingParams:
     """`defaults` is the model's generation config by our names. Raises `InvalidRequest`."""
     given: dict[str, Any] = {name: defaults[name] for name in _DEFAULTED if name in defaults}
@@ -66,7 +71,7 @@ def sampling_params(body: GenerationBody, defaults: Mapping[str, Any]) -> Sampli
 def _max_tokens(body: GenerationBody, defaults: Mapping[str, Any]) -> int | None:
     asked = asked_tokens(body)
     if asked is not None:
-        return asked
+        return 1 if shows_only_prompt(body) else asked
     if isinstance(body, CompletionBody):
         return COMPLETION_TOKENS
     limit: int | None = defaults.get("max_tokens")

@@ -72,7 +72,7 @@ class Reply:
         """A chat begins with a chunk that names the role."""
         if not self._is_chat:
             return b""
-        role = {"role": self._form.role, "content": ""}
+        role = {"role": self._form.role, "content": self._form.prefix}
         chunks = []
         for choice in self._choices.values():
             first = {"index": choice.index, "delta": role, "logprobs": None, "finish_reason": None}
@@ -120,7 +120,8 @@ class Reply:
         if output.prompt_logprobs is not None:  # the first choice's alone: all have one prompt
             for sibling in range(self._job.params.n):
                 self._choices[output.request_id, sibling].prompt_logprobs = output.prompt_logprobs
-        self._num_completion += len(output.token_ids)
+        if self._form.shows_output:
+            self._num_completion += len(output.token_ids)
         if output.index == 0 and output.token_ids:  # the others hit the first one's pages, not the cache
             self._num_cached[output.request_id] = output.num_cached_tokens
         if output.finish_reason is not None:

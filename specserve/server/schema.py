@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from specserve.errors import InvalidRequest, NotBuiltYet
+from specserve.sampling_params import NO_BEAM_SEARCH
 from specserve.server.errors import schema_error
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class StreamOptions(BaseModel):
 
 
 class GenerationBody(BaseModel):
-    """What completions and chats have in common."""
+    """What completions and chats have in common. `best_of` and `use_beam_search` are read to be refused."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
@@ -75,6 +76,8 @@ class GenerationBody(BaseModel):
     stream_options: StreamOptions | None = None
     stream_interval: Annotated[Int, Field(ge=1)] | None = None
     n: Int | None = None
+    best_of: Int | None = None
+    use_beam_search: bool | None = None
     max_tokens: Int | None = None
     min_tokens: Int | None = None
     temperature: float | None = None
@@ -98,6 +101,7 @@ class GenerationBody(BaseModel):
     truncate_prompt_tokens: Int | None = None
     truncation_side: Literal["left", "right"] | None = None
     add_special_tokens: bool | None = None
+    echo: bool | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
     request_id: Annotated[str, Field(pattern=r"^[!-~]{1,256}$")] | None = None
@@ -114,7 +118,6 @@ class CompletionBody(GenerationBody):
 
     prompt: Annotated[Prompts, PlainValidator(_prompts)]
     logprobs: Int | None = None
-    echo: bool | None = None
 
 
 class ChatBody(GenerationBody):
@@ -194,9 +197,6 @@ _ASKS_FOR_NOTHING: Mapping[str, Callable[[Any], bool]] = {
     "guided_choice": _is_off,
     "guided_grammar": _is_off,
     "suffix": _is_off,
-    "echo": _is_off,  # of a chat
-    "best_of": lambda value: value == 1,
-    "use_beam_search": _is_off,
     "prompt_embeds": _is_off,
     "logprob_token_ids": _is_off,
     "thinking_token_budget": lambda _: False,
@@ -213,6 +213,18 @@ def refuse_unbuilt(extra: Mapping[str, Any]) -> None:
         value = extra.get(name)
         if value is not None and not asks_for_nothing(value):
             raise NotBuiltYet(name, name)
+
+
+def check_search(body: GenerationBody) -> None:
+    """Every text that is computed is sent: there is no choosing among more."""
+    if body.use_beam_search:
+        raise InvalidRequest(f"use_beam_search=true: {NO_BEAM_SEARCH}", "use_beam_search")
+    n, best_of = body.n or 1, body.best_of
+    if best_of is not None and best_of != n:
+        raise InvalidRequest(
+            f"best_of={best_of} with n={n} is not offered; ask for n={best_of} with logprobs and choose.",
+            "best_of",
+        )
 
 
 def check_stream_options(body: GenerationBody) -> None:

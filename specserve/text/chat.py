@@ -82,14 +82,15 @@ def _plain_message(message: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidRequest(f"Each message must be an object with a role, got {message!r}.", "messages")
     plain = {key: value for key, value in message.items() if value is not None}
     if "content" in plain:
-        plain["content"] = _text_of(plain["content"])
+        plain["content"] = text_of(plain["content"])
     reasoning = next((plain[name] for name in _REASONING if name in plain), None)
     if reasoning is not None:
         plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}
     return plain
 
 
-def _text_of(content: Any) -> str:
+def text_of(content: Any) -> str:
+    """A message's content, a string or a list of text parts, as one text."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

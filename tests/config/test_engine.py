@@ -64,7 +64,6 @@ def test_a_value_that_cannot_be_is_refused(options: dict[str, Any], message: str
         {"tensor_parallel_size": 2},
         {"enable_lora": True},
         {"hf_overrides": {"a": 1}},
-        {"logprobs_mode": "raw_logits"},
     ],
 )
 def test_announced_options_answer_not_built_yet(options: dict[str, Any]) -> None:

@@ -113,17 +113,27 @@ def test_half_a_character_is_held_back() -> None:
     assert [step(engine)[0].text for _ in range(5)] == ["", "é", "!", "", "\ufffdf"]
 
 
-def test_logprobs_are_raw_or_processed_as_configured() -> None:
-    params = greedy(4, logprobs=1, logit_bias={3: 50.0}, ignore_eos=True)
-    raw = run(make_engine(MODEL, self_draft(MODEL)), [request("a", [1, 2], params)])
-    engine = make_engine(MODEL, self_draft(MODEL))
-    engine._raw_logprobs = False
-    processed = run(engine, [request("a", [1, 2], params)])
-    assert raw["a"].token_ids == processed["a"].token_ids == [3] * 4
-    assert raw["a"].logprobs is not None
-    assert processed["a"].logprobs is not None
-    assert all(entry[3].logprob < -3.0 and entry[3].rank > 1 for entry in raw["a"].logprobs)
-    assert all(entry[3].logprob > -1e-6 and entry[3].rank == 1 for entry in processed["a"].logprobs)
+@pytest.mark.parametrize(
+    ("mode", "low", "high", "is_best"),
+    [
+        ("raw_logprobs", -20.0, -3.0, False),
+        ("processed_logprobs", -1e-6, 0.0, True),
+        ("raw_logits", 0.0, 3.75, False),
+        ("processed_logits", 50.0, 53.75, True),
+    ],
+)
+def test_logprobs_are_what_is_configured(mode: str, low: float, high: float, is_best: bool) -> None:
+    params = greedy(4, logprobs=1, prompt_logprobs=0, logit_bias={3: 50.0}, ignore_eos=True)
+    engine = make_engine(MODEL, self_draft(MODEL), logprobs_mode=mode)
+    found = run(engine, [request("a", [1, 2], params)])["a"]
+    assert found.token_ids == [3] * 4
+    for entry in found.logprobs or []:
+        assert low <= entry[3].logprob <= high
+        assert (entry[3].rank == 1) is is_best
+        assert len(entry) == (1 if is_best else 2)
+    prompt = (found.prompt_logprobs or [])[1]
+    assert prompt is not None
+    assert (prompt[2].logprob == float(MODEL.row([1])[2])) is mode.endswith("logits"), "nothing biased it"
 
 
 def test_tokens_after_a_stop_have_no_logprobs() -> None:

@@ -47,14 +47,14 @@ def traffic() -> list[Request]:
     ]
 
 
-@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize("mode", ["raw_logprobs", "processed_logprobs"])
 @pytest.mark.parametrize("name", ZOO)
-def test_text_and_logprobs_are_those_without_speculation(name: str, raw: bool) -> None:
-    expected = plain(MODEL, traffic(), processors=PROCESSORS, raw_logprobs=raw)
+def test_text_and_logprobs_are_those_without_speculation(name: str, mode: str) -> None:
+    expected = plain(MODEL, traffic(), processors=PROCESSORS, logprobs_mode=mode)
     texts = [[5, 6, 7, *result.token_ids] for result in expected.results.values()]
     drafter = Recording(ZOO[name](Habitat(MODEL, texts, page_size=4, k=4)), 4, MODEL)
     engine = make_engine(
-        MODEL, drafter, processors=PROCESSORS, raw_logprobs=raw, num_pages=24, max_model_len=48, budget=20
+        MODEL, drafter, processors=PROCESSORS, logprobs_mode=mode, num_pages=24, max_model_len=48, budget=20
     )
     found = run(engine, traffic())
     assert found.answers == expected.answers

@@ -34,5 +34,16 @@ def test_ties_share_the_worse_rank_even_beyond_the_top() -> None:
     assert {token: found.rank for token, found in entry.items()} == {4: 5, 0: 5, 1: 5}
 
 
+def test_logits_are_shown_as_they_are() -> None:
+    entries = gather(
+        OPS, torch.tensor([[1.0, 4.0, 2.0, 3.0], [0.0, 1.0, 1.0, -torch.inf]]), [2, 3], 2, as_logits=True
+    )
+    assert [[value.logprob for value in entry.values()] for entry in entries] == [
+        [2.0, 4.0, 3.0],
+        [-torch.inf, 1, 1],
+    ]
+    assert [[value.rank for value in entry.values()] for entry in entries] == [[3, 1, 2], [4, 2, 2]]
+
+
 def test_no_rows_give_no_entries() -> None:
     assert gather(OPS, torch.empty(0, 4), [], 3) == []

@@ -138,6 +138,38 @@ def test_an_echo_shows_the_prompt_and_its_logprobs() -> None:
         assert len(choice["logprobs"]["tokens"]) == NUM_TOKENS + 2
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_echo_without_output_shows_the_prompt_alone(stream: bool) -> None:
+    fields = {"echo": True, "logprobs": 1, "max_tokens": 0, "return_token_ids": True}
+    if stream:
+        *found, last = chunks(stream_options={"include_usage": True}, **fields)
+        [shown] = [choice for chunk in found for choice in chunk["choices"]]
+        usage = last["usage"]
+    else:
+        reply = whole(**fields)
+        [shown], usage = reply["choices"], reply["usage"]
+    assert (shown["text"], shown["token_ids"], shown["prompt_token_ids"]) == ("ab", [], [97, 98])
+    assert shown["logprobs"]["tokens"] == ["a", "b"]
+    assert shown["logprobs"]["token_logprobs"] == [None, -0.75]
+    assert shown["finish_reason"] == "length"
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (2, 0)
+
+
+def test_a_chat_echoes_the_message_it_goes_on_with() -> None:
+    start = {"role": "assistant", "content": [{"type": "text", "text": "Well, "}]}
+    fields = {
+        "messages": [USER, start],
+        "add_generation_prompt": False,
+        "continue_final_message": True,
+        "echo": True,
+    }
+    assert whole(chat=True, **fields)["choices"][0]["message"]["content"] == "Well, " + SCRIPT
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks(chat=True, **fields)]
+    assert deltas[0] == {"role": "assistant", "content": "Well, "}
+    assert "".join(delta["content"] for delta in deltas) == "Well, " + SCRIPT
+    assert whole(chat=True, echo=True)["choices"][0]["message"]["content"] == SCRIPT, "the user spoke last"
+
+
 def test_an_echo_of_ids_is_their_text() -> None:
     assert whole(echo=True, prompt=[104, 105])["choices"][0]["text"] == "hi" + SCRIPT
 

@@ -10,7 +10,14 @@ import pytest
 
 from specserve.errors import InvalidRequest, NotBuiltYet
 from specserve.server.errors import ApiError
-from specserve.server.schema import ChatBody, CompletionBody, DetokenizeBody, check_stream_options, parse
+from specserve.server.schema import (
+    ChatBody,
+    CompletionBody,
+    DetokenizeBody,
+    check_search,
+    check_stream_options,
+    parse,
+)
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -139,8 +146,6 @@ def test_unknown_fields_are_ignored_with_a_debug_line(caplog: pytest.LogCaptureF
         ("response_format", "json"),
         ("structured_outputs", {"regex": "a"}),
         ("suffix", "end"),
-        ("use_beam_search", True),
-        ("best_of", 2),
         ("prompt_embeds", "AAAA"),
         ("thinking_token_budget", 0),
         ("modalities", ["text", "audio"]),
@@ -159,13 +164,36 @@ def test_what_would_change_the_answer_is_refused_until_it_is_built(field: str, v
         ("tool_choice", "none"),
         ("response_format", {"type": "text"}),
         ("suffix", ""),
-        ("use_beam_search", False),
-        ("best_of", 1),
         ("modalities", ["text"]),
     ],
 )
 def test_values_that_ask_for_nothing_pass(field: str, value: Any) -> None:
     chat(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        (
+            {"use_beam_search": True},
+            "use_beam_search",
+            "beam search is not offered, .* draw several texts with n",
+        ),
+        ({"best_of": 4}, "best_of", "best_of=4 with n=1 is not offered; ask for n=4 with logprobs"),
+        ({"best_of": 2, "n": 3}, "best_of", "best_of=2 with n=3"),
+    ],
+)
+def test_a_search_among_texts_is_refused_with_what_to_do_instead(
+    fields: dict[str, Any], param: str, words: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=words) as caught:
+        check_search(completion(**fields))
+    assert caught.value.param == param
+
+
+def test_as_many_as_are_asked_for_is_no_search() -> None:
+    for fields in ({"best_of": 1}, {"best_of": 3, "n": 3}, {"use_beam_search": False}, {"best_of": None}):
+        check_search(completion(**fields))
 
 
 def test_stream_options_need_a_stream() -> None:

@@ -66,7 +66,7 @@ def make_engine(
     ops: Ops | None = None,
     detailed: bool = False,
     processors: Sequence[LogitsProcessor] = (),
-    raw_logprobs: bool = True,
+    logprobs_mode: str = "raw_logprobs",
 ) -> Engine:
     """Small limits by default. Every slot starts as NaN. `table` is k by number of running requests."""
     drafter = drafter or NoDraft()
@@ -106,7 +106,7 @@ def make_engine(
             detailed_metrics=detailed,
         ),
         DraftLength(by_batch_size, config),
-        raw_logprobs=raw_logprobs,
+        logprobs_mode=logprobs_mode,
     )
 
 
