@@ -74,6 +74,26 @@ def test_recipe_04_end_token_in_mid_block_in_the_stream() -> None:
             assert (reason, usage["completion_tokens"]) == ("stop", position - 1)
 
 
+def test_recipe_05_exact_token_budget_in_the_usage() -> None:
+    model = StubModel(script_rule([list(range(25))]))
+    with server(model, self_draft(model), k=4, num_pages=40) as (running, _):
+        for max_tokens in range(1, 65):
+            body = {
+                "prompt": [0, 1],
+                "max_tokens": max_tokens,
+                "temperature": 0,
+                "ignore_eos": True,
+                "logprobs": 0,
+            }
+            text, tokens, reason, usage = streamed(running, **body)
+            assert len(text) == len(tokens) == usage["completion_tokens"] == max_tokens
+            assert reason == "length"
+    totals = [stats.num_generation_tokens for stats in running.stats if stats.num_generation_tokens]
+    assert sum(totals) >= sum(range(1, 65)), "the warm-up's are counted too"
+    finished = [done for stats in running.stats for done in stats.finished if done.num_prompt_tokens == 2]
+    assert [done.num_generation_tokens for done in finished][-64:] == list(range(1, 65))
+
+
 def test_recipe_26_client_goes_away() -> None:
     model = StubModel()
     drafter = Recording(self_draft(model), 4, model)

@@ -21,9 +21,10 @@ from specserve.llm import LLM, RequestOutput
 from specserve.sampling.processors import load_processors
 from specserve.types import SamplingParams
 from tests.support.deployment import deploy, serving
-from tests.support.engine import EOS
+from tests.support.engine import EOS, make_engine, request, run
 from tests.support.server import Running
 from tests.support.stub import StubModel
+from tests.support.traffic import sampled
 from tests.support.zoo import ZOO, Habitat
 
 MODEL = StubModel()
@@ -197,6 +198,18 @@ def test_every_kind_of_logprobs_is_that_without_speculation(mode: str) -> None:
         with serving(deployment(drafter, mode)) as server:
             replies.append([whole(server, fields | {"frequency_penalty": 0.5}) for fields in features])
     assert replies[0] == replies[1]
+
+
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize("num_prompt", [1, 4, 5, 41])
+def test_a_prompt_with_several_choices_is_computed_once(num_prompt: int, caching: bool) -> None:
+    """The others share its full pages and compute the rest of it, their last token at least."""
+    prompt = [n % 7 for n in range(num_prompt)]
+    engine = make_engine(MODEL, make("ngram", []), caching=caching)
+    found = run(engine, [request("a", prompt, sampled(1, n=4))])
+    rest = num_prompt - (num_prompt - 1) // 4 * 4
+    assert found.total("num_rows") == num_prompt + 3 * rest
+    assert len(found.results) == 4
 
 
 # --- offline ----------------------------------------------------------------------------------
