@@ -184,7 +184,14 @@ def _admission(
         tokenizer,
         engine_seed=secrets.randbits(64) if config.seed is None else config.seed,
         max_logprobs=config.max_logprobs,
-        loaded=Loaded((speculative.method,), speculative.num_speculative_tokens) if speculative else None,
+        loaded=_loaded(config, speculative) if speculative else None,
         processors=choice.processors,
         detailed_metrics=config.per_request_spec_decode_metrics == "detailed",
     )
+
+
+def _loaded(config: EngineConfig, speculative: SpeculativeConfig) -> Loaded:
+    """The drafter by its name, and by the one it was configured with if that is another."""
+    configured = (config.speculative_config or {}).get("method", speculative.method)
+    names = dict.fromkeys([speculative.method, configured])
+    return Loaded(tuple(names), speculative.num_speculative_tokens)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specserve.engine.engine import Engine
+from specserve.errors import InvalidRequest
 from tests.support.deployment import deploy, serving
 from tests.support.drafters import random_guesses, self_draft
 from tests.support.engine import Run, greedy, letters, make_engine, plain, request, run
 from tests.support.server import Running
 from tests.support.stub import StubModel
+from tests.support.tiny import deploy_tiny, write_tiny
 from tests.support.traffic import mixed_traffic, sampled
 from tests.support.witness import Cached, Recording
 from tests.support.zoo import ZOO, Habitat
@@ -175,3 +178,12 @@ def test_counts_of_requests_sum_to_the_server_s() -> None:
         engine, [request(f"r{n}", [n, 1], greedy(20, speculation=asked)) for n, asked in enumerate(CHOICES)]
     )
     assert sum(drafted(found).values()) == found.num_drafted > 0
+
+
+def test_a_drafter_answers_to_the_name_it_was_configured_with(tmp_path: Path) -> None:
+    options = {"speculative_config": {"method": "ngram_gpu", "num_speculative_tokens": 2}}
+    engine = deploy_tiny(write_tiny(tmp_path), options).engine
+    for name in ("ngram_gpu", "ngram"):
+        engine.check(request("a", [1], greedy(speculation={"method": name})))
+    with pytest.raises(InvalidRequest, match="'suffix' is not loaded; loaded at start: ngram, ngram_gpu"):
+        engine.check(request("a", [1], greedy(speculation={"method": "suffix"})))
