@@ -114,9 +114,9 @@ class Engine:
         rows = self.runner.forward(batch, logits_rows(plan))
         forwarded = perf_counter()
 
-        raw = keep_rows(plan, rows.logits) if self._is_raw else {}
+        raw = keep_rows(plan, rows.logits, is_final=False) if self._is_raw else {}
         logits = process(self.ops, rows.logits, _row_groups(plan))
-        kept = raw if self._is_raw else keep_rows(plan, logits)
+        kept = raw if self._is_raw else keep_rows(plan, logits, is_final=True)
         add_prompt_logprobs(plan, self.runner, self._gather)
         verdict = self.verify(self.ops, logits, plan.draft, plan.sampling, plan.rng)
         commits, stats.drafts = commit_plan(plan, verdict)

@@ -14,14 +14,16 @@ from specserve.types import Logprobs
 Gather = Callable[[Tensor, list[int], int], list[Logprobs]]
 
 
-def keep_rows(plan: Plan, logits: Tensor) -> dict[int, Tensor]:
-    """Copies of the logits rows of whoever asked for logprobs, by `seq_id`; processing may overwrite them."""
+def keep_rows(plan: Plan, logits: Tensor, *, is_final: bool) -> dict[int, Tensor]:
+    """Logits rows of whoever asked for logprobs, by `seq_id`; copies where processing will change them."""
     kept: dict[int, Tensor] = {}
     first = 0
     for item in plan.sampling_items:
         num_rows = 1 + len(item.draft)
         if item.seq.request.params.logprobs is not None:
-            kept[item.seq.seq_id] = logits[first : first + num_rows].clone()
+            rows = logits[first : first + num_rows]
+            is_safe = is_final or not item.seq.sampling.changes_logits
+            kept[item.seq.seq_id] = rows if is_safe else rows.clone()
         first += num_rows
     return kept
 

@@ -63,6 +63,12 @@ class SequenceSampling:
         self.needs_processing = bool(
             self.masks or self.counts or self.bad_words or self.processors or self.truncates
         )
+        self.divides = self.temperature not in (0.0, 1.0)
+
+    @property
+    def changes_logits(self) -> bool:
+        """False where `process` leaves this sequence's rows untouched."""
+        return self.needs_processing or self.divides
 
 
 def _tensor(ids: Iterable[int], vocab_size: int) -> Tensor:
@@ -101,9 +107,8 @@ def process(ops: Ops, logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
             if group.sampling.processors:
                 _customize(logits[group.first_row : group.end_row], group)
     for group in groups:
-        temperature = group.sampling.temperature
-        if temperature not in (0.0, 1.0):
-            logits[group.first_row : group.end_row].div_(temperature)
+        if group.sampling.divides:
+            logits[group.first_row : group.end_row].div_(group.sampling.temperature)
     return _truncate(ops, logits, [group for group in asking if group.sampling.truncates])
 
 

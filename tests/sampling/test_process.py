@@ -233,6 +233,24 @@ def test_nothing_asked_means_nothing_done() -> None:
     assert torch.equal(found.view(torch.int32), logits.view(torch.int32))
 
 
+@pytest.mark.parametrize(
+    ("params", "changes"),
+    [
+        ({}, False),
+        ({"temperature": 1.0}, False),
+        ({"temperature": 0.0, "top_p": 0.5}, False),
+        ({"temperature": 0.5}, True),
+        ({"temperature": 1.0, "top_k": 3}, True),
+        ({"temperature": 0.0, "presence_penalty": 0.5}, True),
+    ],
+)
+def test_a_sequence_says_whether_its_rows_will_change(params: dict[str, Any], changes: bool) -> None:
+    logits = torch.randn(2, V)
+    one = sampling([1], **params)
+    assert one.changes_logits == changes
+    assert torch.equal(process(OPS, logits.clone(), [RowGroup(0, one, [1], [2])]), logits) != changes
+
+
 # --- together ---------------------------------------------------------------------------------
 
 MANY_PARAMS = st.fixed_dictionaries(
