@@ -339,6 +339,7 @@ class StepStats:
     verify_seconds: float = 0.0
     draft_seconds: float = 0.0
     step_seconds: float = 0.0
+    native_seconds: float = 0.0  # of them, inside the network's native call; 0 where PyTorch computes
 
 
 @dataclass(frozen=True, slots=True)

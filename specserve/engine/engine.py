@@ -102,7 +102,7 @@ class Engine:
 
     def step(self) -> StepOutputs:
         """Run every scheduled sequence once: 1 known token + k guesses, or a prompt chunk, are rows."""
-        began = perf_counter()
+        began, native_before = perf_counter(), self.runner.native_seconds
         self._plan = None
         plan = self.scheduler.plan()
         if not plan.items:
@@ -130,11 +130,13 @@ class Engine:
         if asking:
             _attach(asking, asks, self.drafter.propose(asks))
 
-        ended = perf_counter()
-        stats.forward_seconds, stats.verify_seconds = forwarded - began, verified - forwarded
-        stats.draft_seconds, stats.step_seconds = ended - verified, ended - began
+        drafted = perf_counter()
+
         outputs = report(plan, monotonic(), stats)
         self._close_step(done, stats)
+        stats.forward_seconds, stats.verify_seconds = forwarded - began, verified - forwarded
+        stats.draft_seconds, stats.step_seconds = drafted - verified, perf_counter() - began
+        stats.native_seconds = self.runner.native_seconds - native_before
         return StepOutputs(outputs, stats)
 
     def fail(self, error: BaseException) -> list[Output]:

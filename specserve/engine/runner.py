@@ -41,6 +41,11 @@ class Runner(Protocol):
     def model(self) -> CausalLM: ...
     @property
     def device(self) -> torch.device: ...
+    @property
+    def native_seconds(self) -> float:
+        """Inside native calls, of all steps so far: the rest of a step is the host's."""
+        ...
+
     def forward(self, rows: Rows, wanted: list[int]) -> StepRows: ...
     def logits_at(self, wanted: list[int]) -> Tensor:
         """Logits [R, V] float32 of further rows of the last step."""
@@ -49,6 +54,8 @@ class Runner(Protocol):
 
 class EagerRunner:
     """Nothing is differentiated. `NativeRunner` needs no guard against it, which would cost a step 25 us."""
+
+    native_seconds = 0.0
 
     def __init__(self, model: CausalLM, cache: Sequence[LayerCache], features: Sequence[int] = ()) -> None:
         self.model = model
@@ -103,6 +110,10 @@ class NativeRunner:
     @property
     def device(self) -> torch.device:
         return self.cache[0].keys.device
+
+    @property
+    def native_seconds(self) -> float:
+        return self.program.seconds
 
     def forward(self, rows: Rows, wanted: list[int]) -> StepRows:
         logits = self.program.run(rows, wanted)

@@ -3,14 +3,21 @@
 metrics = PrometheusMetrics("smollm2-135m", num_spec_tokens=4, max_model_len=8192)
 metrics.record(outputs.stats)     # after every step
 metrics.render()                  # the body of GET /metrics
+
+Forty series take 0.12 ms to count one step, which stood between two steps of 4 ms. So steps are kept, added
+up and counted together: when somebody looks, and every `MOST_KEPT` steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import Metric as Family
+from prometheus_client.registry import Collector
 
+from specserve.metrics.added import added
 from specserve.metrics.series import Kind, Metric, Values, length_buckets
 from specserve.metrics.table import METRICS
 from specserve.types import StepStats
@@ -19,6 +26,7 @@ Series = Counter | Gauge | Histogram
 Apply = Callable[[float], None]
 _CACHE_INFO = "vllm:cache_config_info"
 _REJECTIONS = "vllm:admission_rejections"
+MOST_KEPT = 64  # steps
 
 
 class PrometheusMetrics:
@@ -45,6 +53,9 @@ class PrometheusMetrics:
         self._cache_info = {key: str(value) for key, value in (cache_info or {}).items()}
         self._lossy = {} if lossy_rule is None else {"lossy_rule": lossy_rule}
         self._length_buckets = length_buckets(max_model_len)
+        self._kept: list[StepStats] = []
+        self._lock = Lock()  # of what is kept
+        self.registry.register(_CountsFirst(self))
         self._metrics = {m.name: m for m in METRICS if num_spec_tokens is not None or not m.is_speculation}
         self._families = {name: self._family(metric) for name, metric in self._metrics.items()}
         self._apply: dict[tuple[str, Values], Apply] = {}
@@ -53,11 +64,27 @@ class PrometheusMetrics:
             self._begin(metric, positions if "position" in metric.labels else metric.initial)
 
     def record(self, stats: StepStats) -> None:
-        """Count one step."""
+        """Count one step, sooner or later."""
+        with self._lock:
+            self._kept.append(stats)
+            if len(self._kept) >= MOST_KEPT:
+                self._count_kept()
+
+    def count(self) -> None:
+        """Count what was recorded."""
+        with self._lock:
+            self._count_kept()
+
+    def _count_kept(self) -> None:
+        steps, self._kept = self._kept, []
+        if not steps:
+            return
+        total = added(steps)
         for metric in self._metrics.values():
             if metric.read is not None:
-                for values, number in metric.read(stats):
-                    self._child(metric, values)(number)
+                for stats in steps if metric.is_per_step else (total,):
+                    for values, number in metric.read(stats):
+                        self._child(metric, values)(number)
 
     def count_rejection(self, reason: str = "queue_full") -> None:
         """Count a request that was refused at admission."""
@@ -96,6 +123,20 @@ class PrometheusMetrics:
             labels = (*self._common(metric).values(), *values)
             apply = self._apply[metric.name, values] = _taker(self._families[metric.name].labels(*labels))
         return apply
+
+
+class _CountsFirst(Collector):
+    """Registered before all series, so that who reads them through the registry finds every step counted."""
+
+    def __init__(self, metrics: PrometheusMetrics) -> None:
+        self._metrics = metrics
+
+    def describe(self) -> list[Family]:
+        return []
+
+    def collect(self) -> list[Family]:
+        self._metrics.count()
+        return []
 
 
 def _taker(series: Series) -> Apply:

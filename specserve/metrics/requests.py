@@ -122,5 +122,6 @@ LENGTHS = (
         "Prompt and generated tokens of an engine step.",
         each(lambda s: [s.num_prompt_tokens + s.num_generation_tokens] if s.num_rows else []),
         buckets=_ROWS,
+        is_per_step=True,
     ),
 )

@@ -23,7 +23,7 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Metric:
     """`labels` come besides `model_name` and `engine`; `initial` says which of their values exist from the
-    start, and with what number.
+    start, and with what number. It is read from several steps added up, unless `is_per_step`.
 
     `read` None: set from outside a step, or for ever what it is initially. `buckets` are upper limits; none
     for a histogram of lengths, whose buckets depend on the context length.
@@ -38,6 +38,7 @@ class Metric:
     buckets: tuple[float, ...] = ()
     has_engine: bool = True
     is_speculation: bool = False  # exists only with a speculative configuration
+    is_per_step: bool = False
 
 
 def limits(text: str) -> tuple[float, ...]:

@@ -76,6 +76,12 @@ TIME = (
         "specserve:verify_seconds", C, "Of it, in sampling and verifying.", one(lambda s: s.verify_seconds)
     ),
     Metric(
+        "specserve:native_seconds",
+        C,
+        "Of it, inside the network's native call; the rest is the host's. 0 where PyTorch computes.",
+        one(lambda s: s.native_seconds),
+    ),
+    Metric(
         "specserve:decode_steps",
         C,
         "Steps in which a sequence emitted, summed over sequences, the prompt's own excluded.",

@@ -49,7 +49,7 @@ class Ops:
     add: Callable[[Tensor, Tensor], Tensor]
     keep: Callable[[Tensor], Tensor]  # the same, to be read after what comes later
     mark: Callable[[Tensor], Tensor]  # the same; where a recorded program can be cut, for a collective
-    run_program: Callable[..., None]  # a recorded network, native: (program, its arguments)
+    run_program: Callable[..., float]  # a recorded network, native: (program, its arguments) to its seconds
     # Sampling.
     penalize: Callable[..., Tensor]
     truncate: Callable[..., Tensor]

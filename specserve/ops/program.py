@@ -68,7 +68,7 @@ class Program:
         head: Sequence[Record],
         kept: Sequence[Value],
         limits: Limits,
-        run_program: Callable[..., None],
+        run_program: Callable[..., float],
         at_marks: Callable[[Tensor], None] | None = None,
     ) -> None:
         self.pool = pool
@@ -91,6 +91,7 @@ class Program:
         self._kept = [(self._data(value), value.width) for value in kept]
         self._vocab_size = records[-1].output.width
         self._last: _Step | None = None
+        self.seconds = 0.0  # inside native calls, of all steps
 
     # --- a step -------------------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class Program:
 
     def _run_ops(self, step: _Step, wanted: array[int], logits: Tensor, first: int, last: int) -> None:
         rows, limits = step.rows, step.key_limits
-        self._run_program(
+        self.seconds += self._run_program(
             self._native,
             len(rows.ids),
             rows.ids.data_ptr(),

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from specserve.metrics.prometheus import PrometheusMetrics, http_requests
+from specserve.metrics.prometheus import MOST_KEPT, PrometheusMetrics, http_requests
 from specserve.metrics.table import METRICS
 from specserve.types import DraftStats, FinishedStats, StepStats
 
@@ -58,6 +58,24 @@ def test_counters_end_in_total_and_carry_model_and_engine() -> None:
     source = metrics()
     source.record(StepStats(num_generation_tokens=3))
     assert 'vllm:generation_tokens_total{engine="0",model_name="model"} 3.0' in source.render().decode()
+
+
+def test_who_reads_the_registry_finds_every_step_counted() -> None:
+    source = metrics()
+    labels = {"model_name": "model", "engine": "0"}
+    for number in range(1, 2 * MOST_KEPT + 4):
+        source.record(StepStats(num_rows=1, num_generation_tokens=1, inter_token_latency=[0.5]))
+        if number % 50 == 0 or number > 2 * MOST_KEPT:
+            names = "vllm:generation_tokens_total", "vllm:inter_token_latency_seconds_count"
+            assert [source.registry.get_sample_value(name, labels) for name in names] == [number] * 2
+            assert source.registry.get_sample_value("vllm:iteration_tokens_total_count", labels) == number
+
+
+def test_steps_are_not_kept_for_ever() -> None:
+    source = metrics()
+    for _ in range(MOST_KEPT):
+        source.record(StepStats(num_generation_tokens=1))
+    assert not source._kept
 
 
 def test_the_reference_vector_of_verifications() -> None:
