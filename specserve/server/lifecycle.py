@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -94,6 +94,11 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where there is one: with it and httptools, a token's way out takes a third less."""
+    return uvicorn.Config("", log_config=None).get_loop_factory()
 
 
 def _address(sock: socket.socket) -> str:

@@ -1,7 +1,8 @@
 """One reply, whole or as a stream of chunks, from a job's outputs.
 
 Pure: no I/O and no clock, so every shape can be tested with lists. Chunks are built by hand around one
-`dumps` of the choice; a validated model per chunk would cost more than the tokens in it.
+`dumps` of the choice, or where nothing but the text changes, of the text: a validated model per chunk would
+cost more than the tokens in it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from specserve.server.wire import dumps
 from specserve.types import Output
 
 DONE = "data: [DONE]\n\n"
+_MARK = "\0"  # stands for the text
 
 
 class Reply:
@@ -40,6 +42,8 @@ class Reply:
         self._asks_for_speculation = job.is_single and body.speculation is not None
         self._has_timings = job.is_single and bool(body.timings or body.timings_per_token)
         self._num_prompt = sum(len(request.prompt_token_ids) for request in job.requests)
+        self._is_text_only = not (self._form.shows_tokens or self._is_usage_continuous)
+        self._frames: dict[Choice, tuple[str, str]] = {}  # what stands around the text
         self._num_completion = 0
         self._num_cached: dict[str, int] = {}  # by prompt
         self._num_open = len(self._choices)
@@ -82,15 +86,13 @@ class Reply:
 
     def chunks(self, outputs: Sequence[Output]) -> bytes:
         """One chunk per choice that has something to show."""
-        build = delta if self._is_chat else completion
         frames = []
         for output in outputs:
             choice = self._count(output)
             choice.hold(output)
             if choice.is_due(self._interval):
-                shown = build(choice, choice.take(), self._form)
-                more = self._last_words(output) if output.finish_reason is not None else {}
-                frames.append(self._chunk([shown], more))
+                is_alike = self._is_text_only and not (choice.is_first or output.finish_reason)
+                frames.append(self._text_frame(choice) if is_alike else self._frame(choice, output))
         self._last = outputs[-1]
         return "".join(frames).encode()
 
@@ -105,6 +107,21 @@ class Reply:
     def error(body: dict[str, Any]) -> bytes:
         """The end of a stream that went wrong; its status has been sent long ago."""
         return f"data: {dumps(body)}\n\n{DONE}".encode()
+
+    def _frame(self, choice: Choice, last: Output) -> str:
+        build = delta if self._is_chat else completion
+        shown = build(choice, choice.take(), self._form)
+        return self._chunk([shown], self._last_words(last) if last.finish_reason is not None else {})
+
+    def _text_frame(self, choice: Choice) -> str:
+        """The same, from the second chunk on until the last, when only the text differs."""
+        parts = self._frames.get(choice)
+        if parts is None:
+            build = delta if self._is_chat else completion
+            frame = self._chunk([build(choice, Output("", choice.index, [], _MARK), self._form)], {})
+            at = frame.index(dumps(_MARK), len(self._prefix))
+            parts = self._frames[choice] = frame[:at], frame[at + len(dumps(_MARK)) :]
+        return parts[0] + dumps(choice.take().text) + parts[1]
 
     def _chunk(self, choices: list[dict[str, Any]], more: dict[str, Any]) -> str:
         if choices and self._has_usage:

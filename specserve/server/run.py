@@ -21,7 +21,7 @@ from specserve.metrics.stats import PeriodicLog
 from specserve.server.app import create_app
 from specserve.server.bridge import Bridge
 from specserve.server.jobs import Jobs
-from specserve.server.lifecycle import Lifecycle, bind, check_certificate
+from specserve.server.lifecycle import Lifecycle, bind, check_certificate, loop_factory
 from specserve.server.recorder import Recorder
 from specserve.server.served import Served
 
@@ -42,8 +42,9 @@ def run(engine_config: EngineConfig, server_config: ServerConfig) -> None:
     check_certificate(config)
     with bind(config) as sock:
         assembly = assemble(build(engine_config, is_offline=False), config, environment)
-        if not asyncio.run(_serve(assembly, config, sock)):
-            raise SystemExit(1)
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            if not runner.run(_serve(assembly, config, sock)):
+                raise SystemExit(1)
 
 
 async def _serve(assembly: Assembly, config: ServerConfig, sock: socket) -> bool:

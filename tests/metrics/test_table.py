@@ -20,8 +20,8 @@ HISTOGRAMS += " request_decode_time_seconds request_inference_time_seconds reque
 HISTOGRAMS += " request_generation_tokens request_max_num_generation_tokens request_params_max_tokens"
 HISTOGRAMS += " request_prefill_kv_computed_tokens iteration_tokens_total request_params_n"
 HISTOGRAMS += " request_num_preemptions"
-OURS = "spec_decode_num_discarded_tokens spec_decode_num_trimmed_tokens step_seconds forward_seconds native_seconds"
-OURS += " draft_seconds verify_seconds decode_steps decode_tokens"
+OURS = "spec_decode_num_discarded_tokens spec_decode_num_trimmed_tokens step_seconds forward_seconds"
+OURS += " native_seconds draft_seconds verify_seconds decode_steps decode_tokens"
 
 
 def names(kind: Kind, prefix: str) -> set[str]:

@@ -317,5 +317,21 @@ def test_frames_are_ascii_so_no_client_splits_a_line_inside_one() -> None:
     assert texts(Wire(engine, {}, False, stream=True).chunks()) == ["a\u2028b\u0085c\nd\r\n\U0001f642"]
 
 
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("fields", [{}, {"stream_options": {"include_usage": True}}, {"stream_interval": 3}])
+def test_chunks_that_differ_by_their_text_are_what_they_would_be_one_by_one(
+    chat: bool, fields: dict[str, Any]
+) -> None:
+    text = 'a "quoted" \\ line\n\twith \x00, \u2028, é and \U0001f600 in it, {"index":0}'
+    served = {"names": ("\0",)}  # looks like the mark that the text is put in place of
+    wire = Wire(FakeEngine(lambda *_: text, block=2), served, chat, stream=True, n=2, **fields)
+    slow = Reply(wire.job, wire.reply._served)
+    slow._is_text_only = False
+    for step in wire.steps:
+        assert wire.reply.chunks(step) == slow.chunks(step)
+    assert len(wire.reply._frames) == 2
+    assert not slow._frames
+
+
 def test_an_error_is_one_more_event_before_the_end() -> None:
     assert Reply.error({"error": {"code": 500}}) == b'data: {"error":{"code":500}}\n\ndata: [DONE]\n\n'
