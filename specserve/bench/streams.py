@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from http.client import HTTPConnection
-from selectors import EVENT_READ, DefaultSelector
+from select import EPOLLIN, epoll
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Any
@@ -61,15 +61,17 @@ class Server:
 
 def stream(port: int, prompts: list[list[int]], num_tokens: int) -> int:
     """Stream all prompts at the same time; the number of tokens that came back."""
-    streams = [_Stream(port, prompt, num_tokens) for prompt in prompts]
-    with DefaultSelector() as selector:
-        for one in streams:
-            selector.register(one.socket, EVENT_READ, one)
-        while selector.get_map():
-            for key, _ in selector.select():
-                if key.data.read():
-                    selector.unregister(key.fileobj)
-    return sum(one.num_tokens for one in streams)
+    streams = {one.fileno(): one for one in (_Stream(port, prompt, num_tokens) for prompt in prompts)}
+    num_received = 0
+    with epoll(len(streams)) as news:
+        for number in streams:
+            news.register(number, EPOLLIN)
+        while streams:
+            for number, _ in news.poll():
+                if streams[number].read():
+                    news.unregister(number)
+                    num_received += streams.pop(number).num_tokens
+    return num_received
 
 
 class _Stream:
@@ -78,20 +80,23 @@ class _Stream:
     def __init__(self, port: int, prompt: list[int], num_tokens: int) -> None:
         self.num_tokens = 0
         self._rest = b""  # of a line that has not ended yet
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.socket.sendall(_request(prompt, num_tokens))
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.sendall(_request(prompt, num_tokens))
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def read(self) -> bool:
         """Take what has come; True at the end of the stream."""
-        data = self.socket.recv(65536)
+        data = self._socket.recv(16384)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:  # sizes of chunks and blank lines lie between the events
             if line.startswith(b"data: {"):
                 self._take(json.loads(line[6:]))
-        if data and b"data: [DONE]" not in lines:
-            return False
-        self.socket.close()
-        return True
+        return not data or b"data: [DONE]" in lines
+
+    def close(self) -> None:
+        self._socket.close()
 
     def _take(self, event: dict[str, Any]) -> None:
         if "error" in event:
