@@ -63,14 +63,19 @@ def stream(port: int, prompts: list[list[int]], num_tokens: int) -> int:
     """Stream all prompts at the same time; the number of tokens that came back."""
     streams = {one.fileno(): one for one in (_Stream(port, prompt, num_tokens) for prompt in prompts)}
     num_received = 0
-    with epoll(len(streams)) as news:
-        for number in streams:
-            news.register(number, EPOLLIN)
-        while streams:
-            for number, _ in news.poll():
-                if streams[number].read():
-                    news.unregister(number)
-                    num_received += streams.pop(number).num_tokens
+    try:
+        with epoll(len(streams)) as news:
+            for number in streams:
+                news.register(number, EPOLLIN)
+            while streams:
+                for number, _ in news.poll():
+                    if streams[number].read():
+                        done = streams.pop(number)
+                        num_received += done.num_tokens
+                        done.close()
+    finally:
+        for left in streams.values():
+            left.close()
     return num_received
 
 
