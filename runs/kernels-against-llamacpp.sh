@@ -17,6 +17,11 @@
 #   auto : best type    1.56   2.23   2.48   2.50   2.92   2.66   2.58   2.46    2.20
 #   int8 : Q8_0         1.39   2.40   2.59   2.67   2.76   2.70   2.73   2.51    2.13
 #
+# Provisional: the load was 10 to 18, llama.cpp's threads spin when a partner is late, and only its default attention
+# (flash) was tried, so its side may be better on a quiet machine.
+# A run before it (commit c99be5c, 5 rounds): auto : file 2.34 at 1 row, 4.10 at 4, 4.22 at 8; auto : best 1.57,
+# 2.59, 2.64; int8 : Q8_0 1.36 at 1; T(8) / T(1) of float32 1.30.
+#
 # Needs both in one environment, and a machine that does nothing else:
 #   scripts/setup && .venv/bin/python -m pip install llama-cpp-python==0.3.36
 # Arguments go to the program beside this file (--rounds, --types, --classes, --json FILE).

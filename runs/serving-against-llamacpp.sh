@@ -13,6 +13,10 @@
 #   specserve / llama.cpp        1.70   1.26 to 1.95
 #   many streams / one           4.34   3.90 to 4.88
 #
+# Provisional: the load was 10, llama.cpp's threads spin when a partner is late, and only its default attention
+# (flash) was tried, so its side may be better on a quiet machine.
+# A run before it (commit df89e95, 3 rounds): 1.56 (1.55 to 1.58), and 4.64 for many streams against one.
+#
 # Needs both in one environment, and a machine that does nothing else:
 #   scripts/setup && .venv/bin/python -m pip install llama-cpp-python==0.3.36
 # Arguments go to the program beside this file (--rounds, --output-len, --json FILE).
