@@ -89,18 +89,31 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
-    """Guesses for n sequences. `tokens[i][:lengths[i]]` are target ids; ids outside the target's
-    vocabulary are legal and never accepted.
+class DraftProbs:
+    """q of one sequence: guess j was drawn from `probs[j]`, whose column c is the target id `ids[c]`.
 
-    `q` [n, k, Vd] is the distribution that was sampled from (None: deterministic, one-hot);
-    `q_ids` [Vd] maps its columns to target ids (None: identity). `confidence` [n, k] is the expected
-    acceptance of each guess.
+    `ids` (distinct) None: column c is id c. Vd may be smaller than V or larger; an id without a column has
+    probability 0, and so has, under the target, an id outside its vocabulary.
+    """
+
+    probs: Tensor  # [k, Vd] float32, each row adding up to 1
+    ids: Tensor | None = None  # [Vd] int64
+
+    def cut(self, length: int) -> DraftProbs:
+        """That of the first `length` guesses."""
+        return DraftProbs(self.probs[:length], self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Guesses for n sequences, target ids; ids outside the target's vocabulary are legal and never accepted.
+
+    `q[i]` is what the guesses of sequence i were drawn from; None (or no `q` at all) says that they are a
+    function of the true tokens, q one-hot. `confidence` [n, k] is the expected acceptance of each guess.
     """
 
     tokens: list[list[int]]
-    q: Tensor | None = None
-    q_ids: Tensor | None = None
+    q: list[DraftProbs | None] | None = None
     confidence: Tensor | None = None
 
     @property

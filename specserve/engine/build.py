@@ -46,7 +46,7 @@ from specserve.models.base import CausalLM
 from specserve.ops import Ops, OpTimer, reference_ops
 from specserve.text.tokenizer import Tokenizer
 from specserve.types import KVShape
-from specserve.verify import load_verifier
+from specserve.verify import find_rule, load_verifier
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +66,14 @@ class Deployment:
     @property
     def max_model_len(self) -> int:
         return self.scheduler.max_model_len
+
+    @property
+    def lossy_rule(self) -> str | None:
+        """The name of the verification rule, if it changes the text."""
+        if self.speculative is None:
+            return None
+        name = self.speculative.rejection_sample_method
+        return None if find_rule(name).is_lossless else name
 
 
 def build(
@@ -92,7 +100,7 @@ def build(
     engine = Engine(
         make_runner(model, cache, drafter.needs.features, scheduler, pool),
         drafter,
-        load_verifier(speculative.rejection_sample_method if speculative else "standard"),
+        load_verifier(speculative.rejection_sample_method if speculative else "standard", speculative),
         ops,
         Scheduler(
             scheduler,

@@ -12,7 +12,6 @@ from specserve.draft.config_speculators import follow_speculators
 from specserve.models.find import ModelFiles, find_model
 from specserve.models.specs import ModelSpec, read_spec
 from specserve.sampling.processors import LogitsProcessor, load_processors
-from specserve.verify import find_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,4 @@ def choose(config: EngineConfig, *, is_offline: bool) -> Choice:
         max_num_seqs=resolve_max_num_seqs(config, offline=is_offline),
         async_scheduling=config.async_scheduling,
     )
-    if speculative is not None:
-        find_rule(speculative.rejection_sample_method)
     return Choice(config, files, spec, target, speculative, load_processors(config.logits_processors))

@@ -226,5 +226,7 @@ def _row_groups(plan: Plan) -> list[RowGroup]:
 
 def _attach(seqs: list[Sequence], asks: AskBatch, draft: Draft) -> None:
     """Guesses become the sequences' drafts, never more than asked for."""
-    for seq, ask, tokens in zip(seqs, asks.asks, draft.tokens, strict=True):
+    probs = draft.q or [None] * len(seqs)
+    for seq, ask, tokens, own in zip(seqs, asks.asks, draft.tokens, probs, strict=True):
         seq.draft = tokens[: ask.num_tokens]
+        seq.draft_probs = None if own is None else own.cut(len(seq.draft))

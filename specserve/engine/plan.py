@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from specserve.engine.sequence import Sequence
-from specserve.types import Draft, RowRng, SamplingRows
+from specserve.types import Draft, DraftProbs, RowRng, SamplingRows
 
 
 @dataclass(slots=True, eq=False)
@@ -19,6 +19,7 @@ class Scheduled:
     start: int
     num_rows: int
     draft: list[int]
+    draft_probs: DraftProbs | None = None  # what `draft` was drawn from
     row: int = 0  # first row in the step's batch
 
     @property
@@ -49,7 +50,9 @@ class Plan:
 
     @property
     def draft(self) -> Draft:
-        return Draft([item.draft for item in self.sampling_items])
+        items = self.sampling_items
+        probs = [item.draft_probs for item in items]
+        return Draft([item.draft for item in items], probs if any(own is not None for own in probs) else None)
 
     @property
     def sampling(self) -> SamplingRows:

@@ -103,7 +103,7 @@ class Scheduler:
         for seq in list(self.running):
             if not seq.is_running:  # lost its pages to one before it
                 continue
-            draft, seq.draft = seq.draft, []
+            draft, probs = seq.take_draft()
             if budget.is_spent:
                 plan.num_trimmed_draft_tokens += len(draft)
                 continue
@@ -114,7 +114,8 @@ class Scheduler:
             if num_rows <= 0 or not self._reserve_or_preempt(seq, seq.computed + num_rows, plan, budget):
                 plan.num_trimmed_draft_tokens += num_drafts
                 continue
-            self._schedule(plan, budget, Scheduled(seq, seq.computed, num_rows, draft[:num_drafts]))
+            probs = probs.cut(num_drafts) if probs is not None and num_drafts else None
+            self._schedule(plan, budget, Scheduled(seq, seq.computed, num_rows, draft[:num_drafts], probs))
 
     def _num_rows(
         self, seq: Sequence, computed: int, num_drafts: int, budget: _Budget, is_alone: bool
@@ -171,7 +172,7 @@ class Scheduler:
         seq.is_running = False
         self.pages.release(seq.table)
         seq.computed = 0
-        seq.draft = []
+        seq.take_draft()
         seq.num_preemptions += 1
         self._enqueue(seq, in_front=True)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from specserve.kv.pages import BlockTable
 from specserve.sampling.process import SequenceSampling
 from specserve.text.stream import TextStream
-from specserve.types import FinishedStats, Logprobs, Request, SpecDecodeMetrics
+from specserve.types import DraftProbs, FinishedStats, Logprobs, Request, SpecDecodeMetrics
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +43,7 @@ class Sequence:
     output: list[int] = field(default_factory=list)  # tokens[num_prompt:], kept beside for whoever counts it
     computed: int = 0
     draft: list[int] = field(default_factory=list)
+    draft_probs: DraftProbs | None = None  # what `draft` was drawn from
     is_running: bool = False
     is_prompt_done: bool = False
     is_forgotten: bool = False  # by the drafter
@@ -60,6 +61,12 @@ class Sequence:
     first_scheduled: float | None = None
     first_token: float | None = None
     last_token: float = 0.0
+
+    def take_draft(self) -> tuple[list[int], DraftProbs | None]:
+        """The guesses and what they were drawn from; none are left."""
+        taken = self.draft, self.draft_probs
+        self.draft, self.draft_probs = [], None
+        return taken
 
     @property
     def is_finished(self) -> bool:

@@ -1,25 +1,31 @@
-"""The verifier suite over all lossless rules, and over broken ones that must not pass."""
+"""The verifier suite over all rules, and over broken ones that must not pass."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-import numpy as np
 import pytest
-import torch
 from torch import Tensor
 
 from specserve.ops import Ops
-from specserve.ops.philox import DRAFT, RESIDUAL, TARGET
 from specserve.types import Draft, RowRng, SamplingRows, Verdict
-from specserve.verify import VERIFIERS, Verify, greedy, load_verifier, standard
+from specserve.verify import VERIFIERS, Verify, fly, greedy, load_verifier, synthetic
 from tests.contract import verifier as suite
-from tests.contract.verifier import CHECKS, SAMPLED_CHECKS
-from tests.support.law import check_law, joint_counts, sampled, texts, toy
+from tests.contract.verifier import CHECKS, SAMPLED_CHECKS, SHAPE_CHECKS
+from tests.support.broken import accept_all, redraw_after_refusal, trust_the_first_guess
 
 Check = Callable[[Verify], None]
 LOSSLESS = [name for name, rule in VERIFIERS.items() if rule.is_lossless]
+LOSSY: dict[str, Verify] = {
+    "synthetic": partial(synthetic.verify, synthetic.Options((0.9, 0.6, 0.3, 0.3, 0.1))),
+    "fly": partial(fly.verify, fly.Options(1, 0.3, 3)),
+}
+
+
+def test_every_rule_is_here() -> None:
+    assert {*LOSSLESS, *LOSSY} == {*VERIFIERS}
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -34,42 +40,24 @@ def test_a_rule_for_sampled_drafts_keeps_the_law(name: str, check: Check) -> Non
     check(load_verifier(name))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LOSSLESS)
-def test_the_law_is_exact_to_a_million_draws(name: str) -> None:
-    suite.check_exact_law(load_verifier(name), num_trials=100_000, lengths=(2, 3))
-    if VERIFIERS[name].takes_sampled_drafts:
-        suite.check_exact_law_of_sampled_drafts(load_verifier(name), num_trials=50_000, lengths=(1, 3))
+@pytest.mark.parametrize("check", SHAPE_CHECKS)
+@pytest.mark.parametrize("name", LOSSY)
+def test_a_lossy_rule_keeps_the_forms(name: str, check: Check) -> None:
+    check(LOSSY[name])
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_a_lossy_rule_without_drafts_is_plain_sampling(name: str) -> None:
+    suite.check_empty_draft(LOSSY[name])
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_a_lossy_rule_is_noticed(name: str) -> None:
+    with pytest.raises(AssertionError, match="another law"):
+        suite.check_exact_law(LOSSY[name])
 
 
 # --- negative controls ------------------------------------------------------------------------
-
-
-def accept_all(ops: Ops, logits: Tensor, draft: Draft, sampling: SamplingRows, rng: RowRng) -> Verdict:
-    ends = np.cumsum([1 + length for length in draft.lengths]) - 1
-    indices = [index + length for index, length in zip(rng.indices, draft.lengths, strict=True)]
-    own = ops.draw(logits[ends.tolist()], sampling.temperatures, rng.seeds, indices, TARGET)
-    return Verdict(draft.lengths, own.tolist())
-
-
-def redraw_after_refusal(
-    ops: Ops, logits: Tensor, draft: Draft, sampling: SamplingRows, rng: RowRng
-) -> Verdict:
-    """Accepts with the right probability, then draws from p once more, the refused guess included."""
-    verdict = load_verifier("standard")(ops, logits, draft, sampling, rng)
-    firsts = np.cumsum([0, *(1 + length for length in draft.lengths[:-1])])
-    ends = [int(first) + kept for first, kept in zip(firsts, verdict.accepted, strict=True)]
-    indices = [index + kept for index, kept in zip(rng.indices, verdict.accepted, strict=True)]
-    tokens = ops.draw(logits[ends], sampling.temperatures, rng.seeds, indices, RESIDUAL).tolist()
-    return Verdict(verdict.accepted, tokens)
-
-
-def trust_the_first_guess(
-    ops: Ops, logits: Tensor, draft: Draft, sampling: SamplingRows, rng: RowRng
-) -> Verdict:
-    verdict = load_verifier("standard")(ops, logits, draft, sampling, rng)
-    kept = [max(n, min(1, length)) for n, length in zip(verdict.accepted, draft.lengths, strict=True)]
-    return Verdict(kept, verdict.next_tokens)
 
 
 def one_too_many(ops: Ops, logits: Tensor, draft: Draft, sampling: SamplingRows, rng: RowRng) -> Verdict:
@@ -117,32 +105,3 @@ def forgetful(ops: Ops, logits: Tensor, draft: Draft, sampling: SamplingRows, rn
 def test_a_broken_rule_is_noticed(check: Check, broken: Verify, finding: str) -> None:
     with pytest.raises(AssertionError, match=finding):
         check(broken)
-
-
-def test_a_q_that_was_not_sampled_from_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def flattened(*arguments: object) -> object:
-        guess = sampled(*arguments)  # type: ignore[arg-type]
-
-        def lie(*rest: object) -> Draft:
-            draft = guess(*rest)  # type: ignore[arg-type]
-            assert draft.q is not None
-            return replace(draft, q=torch.full_like(draft.q, 1 / draft.q.shape[2]))
-
-        return lie
-
-    monkeypatch.setattr(suite, "sampled", lambda *a, **_: flattened(*a))
-    with pytest.raises(AssertionError, match="another law"):
-        suite.check_exact_law_of_sampled_drafts(standard.verify)
-
-
-@pytest.mark.parametrize(("purpose", "is_biased"), [(DRAFT, False), (RESIDUAL, True)])
-def test_noise_shared_between_draft_and_residual_is_noticed(purpose: int, is_biased: bool) -> None:
-    """Same rule, same drafter, the drafter's noise being the residual's: biased, and the test sees it."""
-    target = toy()
-    guess = sampled(toy(seed=1), None, purpose)
-    found = texts(suite.OPS, standard.verify, target, guess, k=2, horizon=3, seeds=range(20_000))
-    if is_biased:
-        with pytest.raises(AssertionError, match="another law"):
-            check_law(joint_counts(found, 5), target.joint(3))
-    else:
-        check_law(joint_counts(found, 5), target.joint(3))

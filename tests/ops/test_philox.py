@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specserve.ops.philox import ACCEPT, DRAFT, RESIDUAL, TARGET, philox, row_words, uniforms, words
+from specserve.ops.philox import (
+    ACCEPT,
+    DRAFT,
+    RESIDUAL,
+    TARGET,
+    block_index,
+    philox,
+    row_words,
+    uniforms,
+    words,
+)
 
 LOW = 2**32 - 1
 
@@ -23,9 +33,9 @@ def scalar_philox(counter: list[int], key: list[int]) -> list[int]:
     return [c0, c1, c2, c3]
 
 
-def scalar_word(seed: int, index: int, token: int, purpose: int, place: int = 0) -> int:
+def scalar_word(seed: int, index: int, token: int, purpose: int) -> int:
     """The layout promised in the module's docstring."""
-    counter = [token >> 2, index & LOW, purpose + (index >> 32 << 8), place]
+    counter = [token >> 2, index & LOW, purpose + (index >> 32 << 8), 0]
     return scalar_philox(counter, [seed & LOW, seed >> 32])[token & 3]
 
 
@@ -51,32 +61,38 @@ INDEX = st.one_of(st.integers(0, 2**20), st.integers(0, 2**55))
 @given(
     st.lists(st.tuples(WORD64, INDEX, st.integers(0, 2**20)), min_size=1, max_size=6),
     st.integers(0, 255),
-    st.integers(0, 200),
 )
-def test_words_follow_the_layout(triples: list[tuple[int, int, int]], purpose: int, place: int) -> None:
+def test_words_follow_the_layout(triples: list[tuple[int, int, int]], purpose: int) -> None:
     seeds, indices, ids = zip(*triples, strict=True)
-    found = words(seeds, indices, np.array(ids), purpose, place)
-    assert found.tolist() == [scalar_word(*triple, purpose, place) for triple in triples]
+    found = words(seeds, indices, np.array(ids), purpose)
+    assert found.tolist() == [scalar_word(*triple, purpose) for triple in triples]
 
 
 @pytest.mark.parametrize("vocab_size", [1, 3, 4, 5, 32, 1001])
 def test_a_whole_row_has_the_words_of_its_ids(vocab_size: int) -> None:
     seed, index = 2**63 + 5, 2**33 + 7
     ids = np.arange(vocab_size)
-    row = row_words(seed, index, vocab_size, DRAFT, 9)
-    assert row.tolist() == words([seed] * vocab_size, [index] * vocab_size, ids, DRAFT, 9).tolist()
+    row = row_words(seed, index, vocab_size, DRAFT)
+    assert row.tolist() == words([seed] * vocab_size, [index] * vocab_size, ids, DRAFT).tolist()
 
 
-def test_seed_index_purpose_place_and_id_each_give_other_words() -> None:
-    variants = [(1, 1, 1, 1, 1)]
-    variants += [(2, 1, 1, 1, 1), (1 + 2**32, 1, 1, 1, 1), (1, 2, 1, 1, 1), (1, 1 + 2**32, 1, 1, 1)]
-    variants += [(1, 1, 2, 1, 1), (1, 1, 5, 1, 1), (1, 1, 1, 2, 1), (1, 1, 1, 1, 2)]
+def test_seed_index_id_and_purpose_each_give_other_words() -> None:
+    variants = [(1, 1, 1, 1)]
+    variants += [(2, 1, 1, 1), (1 + 2**32, 1, 1, 1), (1, 2, 1, 1), (1, 1 + 2**32, 1, 1)]
+    variants += [(1, 1, 2, 1), (1, 1, 5, 1), (1, 1, 1, 2)]
     found = {
-        int(words([seed], [index], np.array([token]), purpose, place)[0])
-        for seed, index, token, purpose, place in variants
+        int(words([seed], [index], np.array([token]), purpose)[0]) for seed, index, token, purpose in variants
     }
     assert len(found) == len(variants)
     assert len({TARGET, ACCEPT, RESIDUAL, DRAFT}) == 4
+
+
+def test_a_block_shares_noise_with_no_other_block_and_no_token() -> None:
+    indices = {block_index(first, place) for first in (1, 2, 3, 2**31) for place in range(130)}
+    assert len(indices) == 4 * 130
+    assert block_index(7, 0) == 7
+    assert min(block_index(1, place) for place in range(1, 130)) >= 2**32
+    assert max(indices) < 2**56  # what the counter holds
 
 
 def test_uniforms_lie_strictly_inside_the_unit_interval_and_fill_it() -> None:

@@ -14,6 +14,7 @@ from specserve.types import Ask, Draft, RowRng, SamplingParams, SamplingRows, Ve
 from specserve.verify import Verify, load_verifier
 from tests.support.drafters import Guess, Guesser, random_guesses, self_draft
 from tests.support.engine import Run, greedy, make_engine, plain, request, run
+from tests.support.law import drawn_draft
 from tests.support.stub import StubModel, fixed_rule
 from tests.support.traffic import sampled
 from tests.support.zoo import ZOO, Habitat
@@ -188,7 +189,7 @@ def test_recipe_24_the_residual_is_normalised(k: int) -> None:
     """Sampled drafts with their q: the first emitted token, and each after an accepted one, follows p."""
     num, q = 6_000, np.array([0.2, 0.3, 0.5])
     draws = np.random.default_rng(k).choice(3, size=(num, k), p=q).tolist()
-    draft = Draft(draws, q=torch.tensor(q, dtype=torch.float32).expand(num, k, 3))
+    draft = drawn_draft(draws, torch.tensor(q, dtype=torch.float32).expand(num, k, 3))
     logits = torch.tensor(np.log(P), dtype=torch.float32).repeat(num * (k + 1), 1)
     rng = RowRng(list(range(num)), [5] * num)
     verdict = load_verifier("standard")(reference_ops(), logits, draft, SamplingRows([1.0] * num), rng)

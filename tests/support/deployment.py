@@ -13,6 +13,7 @@ from specserve.draft.config import TargetInfo, resolve_speculative
 from specserve.engine.build import Deployment
 from specserve.models import ModelFiles
 from specserve.server.run import assemble
+from specserve.verify import load_verifier
 from tests.support.drafters import self_draft
 from tests.support.engine import check_idle, letters, make_engine
 from tests.support.server import Running, free_port, running
@@ -50,7 +51,9 @@ def deploy(
     )
     tokenizer = letters()
     drafter = (drafter or self_draft(model)) if k else None
-    made = make_engine(model, drafter, k=k, tokenizer=tokenizer, **engine)
     speculative = resolve_speculative(settled.speculative_config, target, max_num_seqs=8)
+    rule = speculative.rejection_sample_method if speculative else "standard"
+    verify = load_verifier(rule, speculative)
+    made = make_engine(model, drafter, k=k, tokenizer=tokenizer, verify=verify, **engine)
     files: Any = ModelFiles
     return Deployment(settled, made, tokenizer, files, made.scheduler.config, {}, speculative)

@@ -7,9 +7,15 @@ keeps a random generator: a guess depends on the sequence and its length, so ord
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from random import Random
 
+import numpy as np
+import torch
+
 from specserve.draft.base import SYNCED_ALWAYS, Drafter
+from specserve.ops import reference_ops
+from specserve.sampling.guess import Method, draft_probs, guess
 from specserve.types import Ask, AskBatch, CommitBatch, Draft, Needs
 from tests.support.stub import StubModel
 
@@ -102,6 +108,38 @@ def end_token_inside(model: StubModel, eos_token_id: int) -> Guesser:
     return Guesser(guess)
 
 
+class Sampler(Guesser):
+    """A drafter with probabilities: the target's own logits times `sharpness`, and only those of `ids`.
+
+    One guess after the other, each row depending on the guesses before it, as a draft network does.
+    """
+
+    def __init__(
+        self, model: StubModel, method: Method, *, sharpness: float = 0.5, ids: Sequence[int] | None = None
+    ) -> None:
+        super().__init__(lambda _: [])
+        self._model = model
+        self._method = method
+        self._sharpness = sharpness
+        self._ids = None if ids is None else torch.tensor(ids)
+
+    def propose(self, asks: AskBatch) -> Draft:
+        texts = [list(ask.tokens) for ask in asks.asks]
+        q = []
+        for place in range(max(ask.num_tokens for ask in asks.asks)):
+            rows = torch.from_numpy(np.stack([self._model.row(text) for text in texts])) * self._sharpness
+            rows = rows if self._ids is None else rows[:, self._ids]
+            places = [place] * len(texts)
+            tokens, probs = guess(reference_ops(), self._method, rows, asks.asks, places, self._ids)
+            q.append(probs)
+            for text, token in zip(texts, tokens, strict=True):
+                text.append(token)
+        guesses = [
+            text[len(ask.tokens) :][: ask.num_tokens] for text, ask in zip(texts, asks.asks, strict=True)
+        ]
+        return Draft(guesses, draft_probs(asks.asks, q, self._ids))
+
+
 def short_lists(inner: Drafter, seed: int = 0) -> Drafter:
     """`inner` with each list cut to a random length, often to nothing."""
     return Wrapped(inner, lambda ask, tokens: tokens[: _random(ask, seed).randint(0, len(tokens))])
@@ -132,7 +170,8 @@ class Wrapped:
 
     def propose(self, asks: AskBatch) -> Draft:
         draft = self.inner.propose(asks)
-        return Draft([self._change(ask, tokens) for ask, tokens in zip(asks.asks, draft.tokens, strict=True)])
+        changed = [self._change(ask, tokens) for ask, tokens in zip(asks.asks, draft.tokens, strict=True)]
+        return replace(draft, tokens=changed)
 
 
 class Scripted:

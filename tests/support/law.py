@@ -10,15 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specserve.ops import Ops
-from specserve.ops.philox import DRAFT
-from specserve.types import Draft, RowRng, SamplingRows
+from specserve.ops import Ops, reference_ops
+from specserve.sampling.guess import draft_probs, guess
+from specserve.sampling.process import RowGroup, SequenceSampling, process
+from specserve.types import Ask, Draft, DraftProbs, RowRng, SamplingParams, SamplingRows
 from specserve.verify import Verify
 from tests.support.witness import check
 
@@ -36,35 +38,49 @@ def g_statistic(counts: NDArray[np.int64], law: NDArray[np.float64]) -> tuple[fl
     return g, int((expected > 0).sum()) - 1
 
 
-def check_law(counts: NDArray[np.int64], law: NDArray[np.float64]) -> None:
-    """Raises unless `counts` look like draws from `law`: G stays five standard deviations near its mean, and
-    what is impossible never happened."""
+def p_value(g: float, degrees: int) -> float:
+    """The probability of a G at least as large under the law: the tail of chi-square."""
+    if degrees < 1:
+        return 1.0
+    halves = torch.tensor([degrees / 2, max(g, 0.0) / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(halves[0], halves[1]))
+
+
+def check_law(counts: NDArray[np.int64], law: NDArray[np.float64], least: float = 1e-6) -> None:
+    """Raises unless `counts` look like draws from `law`: p of the G-test is at least `least`, and what is
+    impossible never happened."""
     check(counts[law == 0].sum() == 0, "something impossible was drawn")
     g, degrees = g_statistic(counts, law)
-    check(
-        g < degrees + 5 * np.sqrt(2 * degrees), f"another law: G = {g:.1f} for {degrees} degrees of freedom"
-    )
+    p = p_value(g, degrees)
+    check(p > least, f"another law: G = {g:.1f} for {degrees} degrees of freedom, p = {p:.1e}")
 
 
 @dataclass(frozen=True)
 class Toy:
-    """A target whose next-token logits depend on the last two tokens: `rows` [V + 1, V + 1, V]; the index V
-    stands for "nothing yet" and for ids outside the vocabulary."""
+    """A target whose next-token logits depend on the last m tokens: `rows` [V + 1, ... V + 1, V], m + 1 axes;
+    the index V stands for "nothing yet" and for ids outside the vocabulary."""
 
     rows: Tensor
 
     @property
     def vocab_size(self) -> int:
-        return self.rows.shape[2]
+        return self.rows.shape[-1]
+
+    @property
+    def flat(self) -> Tensor:
+        """[N, V]"""
+        return self.rows.flatten(0, -2)
 
     def row(self, prefix: Text) -> int:
-        """Where the logits after `prefix` are in `rows`, its first two axes taken as one."""
-        v = self.vocab_size
-        before, last = (token if 0 <= token < v else v for token in (v, v, *prefix)[-2:])
-        return before * (v + 1) + last
+        """Where the logits after `prefix` are in `flat`."""
+        v, memory = self.vocab_size, self.rows.dim() - 1
+        found = 0
+        for token in ((v,) * memory + prefix)[-memory:]:
+            found = found * (v + 1) + (token if 0 <= token < v else v)
+        return found
 
     def probabilities(self, prefix: Text) -> NDArray[np.float64]:
-        return self.rows.flatten(0, 1)[self.row(prefix)].double().softmax(0).numpy()
+        return self.flat[self.row(prefix)].double().softmax(0).numpy()
 
     def joint(self, horizon: int) -> NDArray[np.float64]:
         """The exact law of the first `horizon` tokens, [V ** horizon], first token most significant."""
@@ -73,6 +89,23 @@ class Toy:
             for text in product(range(self.vocab_size), repeat=horizon)
         ]
         return np.array(law)
+
+    def processed(self, params: SamplingParams, memory: int = 5) -> Toy:
+        """What verifiers see of it under `params`: penalties count the whole text, up to `memory` tokens."""
+        v = self.vocab_size
+        sampling = SequenceSampling(
+            params, prompt_token_ids=[], stop_ids=frozenset(), bad_words_ids=[], vocab_size=v
+        )
+        groups: list[RowGroup] = []
+        numbers: list[int] = []
+        for symbols in product(range(v + 1), repeat=memory):
+            first = next((i for i, symbol in enumerate(symbols) if symbol < v), memory)
+            text = symbols[first:]
+            groups.append(RowGroup(len(numbers), sampling, [], text))
+            numbers += [self.row(text[:i]) for i in range(1 + len(text))]
+        logits = process(reference_ops(), self.flat[numbers], groups)
+        last = logits[[group.end_row - 1 for group in groups]]
+        return Toy(last.reshape((v + 1,) * memory + (v,)))
 
 
 def toy(vocab_size: int = 5, seed: int = 0) -> Toy:
@@ -117,7 +150,7 @@ def rows_of(target: Toy, prefixes: Sequence[Text], draft: Draft) -> Tensor:
     """[R, V]: the 1 + len(draft) rows of every sequence, in order."""
     texts = zip(prefixes, draft.tokens, strict=True)
     rows = [target.row((*prefix, *tokens[:j])) for prefix, tokens in texts for j in range(1 + len(tokens))]
-    return target.rows.flatten(0, 1)[rows]
+    return target.flat[rows]
 
 
 def joint_counts(found: Sequence[Text], vocab_size: int) -> NDArray[np.int64]:
@@ -125,6 +158,11 @@ def joint_counts(found: Sequence[Text], vocab_size: int) -> NDArray[np.int64]:
     horizon = len(found[0])
     weights = vocab_size ** np.arange(horizon - 1, -1, -1)
     return np.bincount(np.array(found) @ weights, minlength=vocab_size**horizon)
+
+
+def drawn_draft(tokens: list[list[int]], q: Tensor, ids: Tensor | None = None) -> Draft:
+    """Guesses of n sequences that were drawn from `q` [n, k, Vd]."""
+    return Draft(tokens, [DraftProbs(probs, ids) for probs in q])
 
 
 # --- drafters for the toy ---------------------------------------------------------------------
@@ -140,32 +178,51 @@ def deterministic(choose: Callable[[Text], int]) -> Guess:
             text = (*text, choose(text))
         return text[len(prefix) :]
 
-    def guess(_ops: Ops, prefixes: list[Text], _seeds: list[int], _indices: list[int], k: int) -> Draft:
+    def propose(_ops: Ops, prefixes: list[Text], _seeds: list[int], _indices: list[int], k: int) -> Draft:
         return Draft([list(continued(prefix, k)) for prefix in prefixes])
 
-    return guess
+    return propose
 
 
-def sampled(draft_target: Toy, q_ids: Sequence[int] | None = None, purpose: int = DRAFT) -> Guess:
-    """Draws from another toy's law, cut to the target ids `q_ids`, with noise of `purpose`."""
-    columns = torch.arange(draft_target.vocab_size) if q_ids is None else torch.tensor(q_ids)
+# (ops, logits, asks, places, ids) -> (guesses, what they were drawn from): `specserve.sampling.guess` and
+# worse
+Choose = Callable[..., tuple[list[int], Tensor | None]]
 
-    def guess(ops: Ops, prefixes: list[Text], seeds: list[int], indices: list[int], k: int) -> Draft:
+
+def probabilistic(*arguments: Any) -> tuple[list[int], Tensor | None]:
+    ops, *rest = arguments
+    return guess(ops, "probabilistic", *rest)
+
+
+def coupled(*arguments: Any) -> tuple[list[int], Tensor | None]:
+    ops, *rest = arguments
+    return guess(ops, "coupled", *rest)
+
+
+def sampled(
+    draft_target: Toy,
+    ids: Sequence[int] | None = None,
+    choose: Choose = probabilistic,
+    temperature: float = 1.0,
+) -> Guess:
+    """Draws from another toy's law, whose column c is the target id `ids[c]`."""
+    columns = None if ids is None else torch.tensor(ids)
+
+    def propose(ops: Ops, prefixes: list[Text], seeds: list[int], indices: list[int], k: int) -> Draft:
         tokens: list[list[int]] = [[] for _ in prefixes]
-        q = torch.empty(len(prefixes), k, len(columns))
-        for j in range(k):
+        asks = [
+            Ask(0, range(index), k, temperature, seed) for index, seed in zip(indices, seeds, strict=True)
+        ]
+        q = []
+        for place in range(k):
             rows = [draft_target.row((*p, *t)) for p, t in zip(prefixes, tokens, strict=True)]
-            logits = draft_target.rows.flatten(0, 1)[rows]
-            q[:, j] = logits[:, columns].softmax(1)
-            possible = torch.full_like(logits, -torch.inf).index_copy(1, columns, logits[:, columns])
-            ones, positions = [1.0] * len(prefixes), [index + j for index in indices]
-            for own, token in zip(
-                tokens, ops.draw(possible, ones, seeds, positions, purpose).tolist(), strict=True
-            ):
+            found, probs = choose(ops, draft_target.flat[rows], asks, [place] * len(asks), columns)
+            q.append(probs)
+            for own, token in zip(tokens, found, strict=True):
                 own.append(token)
-        return Draft(tokens, q, None if q_ids is None else columns)
+        return Draft(tokens, draft_probs(asks, q, columns))
 
-    return guess
+    return propose
 
 
 def deterministic_guesses(target: Toy) -> dict[str, Guess]:
@@ -179,3 +236,16 @@ def deterministic_guesses(target: Toy) -> dict[str, Guess]:
         "outside": lambda text: [1, v, -1, 2**40, 2][len(text) % 5],
     }
     return {name: deterministic(choose) for name, choose in choices.items()}
+
+
+def sampled_guesses(target: Toy, choose: Choose = probabilistic) -> dict[str, Guess]:
+    """q near p, unrelated to it, over some of its ids only, over more ids than it has."""
+    v = target.vocab_size
+    wide = toy(v + 2, seed=4)
+    return {
+        "near": sampled(Toy(target.rows * 0.8), None, choose),
+        "unrelated": sampled(toy(v, seed=1), None, choose),
+        "reduced": sampled(toy(3, seed=5), [3, 1, 0], choose),
+        "wider": sampled(wide, None, choose),
+        "foreign": sampled(toy(3, seed=6), [4, v + 7, 1], choose),
+    }

@@ -12,7 +12,7 @@ from specserve.ops.philox import ACCEPT, DRAFT, RESIDUAL, TARGET, uniforms
 from specserve.sampling.process import RowGroup, SequenceSampling, process
 from specserve.types import Draft, RowRng, SamplingParams, SamplingRows, Verdict
 from specserve.verify.standard import verify
-from tests.support.law import check_law
+from tests.support.law import check_law, drawn_draft
 
 OPS = reference_ops()
 P = torch.tensor([0.5, 0.3, 0.2])
@@ -94,7 +94,7 @@ def test_recipe_24_the_draw_is_fair(params: dict[str, float], law: list[float], 
     check_law(np.bincount(first, minlength=3), np.array(law))
 
 
-# --- sampled drafts ---------------------------------------------------------------------------
+# --- drawn drafts ---------------------------------------------------------------------------
 
 
 def test_recipe_24_the_residual_is_normalised() -> None:
@@ -102,7 +102,7 @@ def test_recipe_24_the_residual_is_normalised() -> None:
     n = 20_000
     seeds = list(range(n))
     guesses = OPS.draw(Q.log().expand(n, 3), [1.0] * n, seeds, [5] * n, DRAFT).tolist()
-    draft = Draft([[token] for token in guesses], Q.expand(n, 1, 3))
+    draft = drawn_draft([[token] for token in guesses], Q.expand(n, 1, 3))
     verdict = run(P.log().repeat(2 * n, 1), draft, [1.0] * n, seeds, [5] * n)
     accepted = np.array(verdict.accepted, bool)
     check_law(np.bincount(accepted, minlength=2), np.array([0.3, 0.7]))
@@ -116,7 +116,11 @@ def test_a_guess_is_kept_iff_p_exceeds_u_times_q() -> None:
     n = 2_000
     u = uniforms(range(n), [5] * n, ACCEPT)
     verdict = run(
-        P.log().repeat(2 * n, 1), Draft([[2]] * n, Q.expand(n, 1, 3)), [1.0] * n, list(range(n)), [5] * n
+        P.log().repeat(2 * n, 1),
+        drawn_draft([[2]] * n, Q.expand(n, 1, 3)),
+        [1.0] * n,
+        list(range(n)),
+        [5] * n,
     )
     assert verdict.accepted == [int(number * 0.5 < 0.2) for number in u]
 
@@ -124,7 +128,7 @@ def test_a_guess_is_kept_iff_p_exceeds_u_times_q() -> None:
 def test_a_refused_guess_is_replaced_with_residual_noise_and_the_bonus_has_the_targets() -> None:
     logits, q = P.log().repeat(2, 1), torch.tensor([[[0.0, 0.1, 0.9]]])
     for seed in range(40):
-        verdict = run(logits, Draft([[2]], q), [1.0], [seed], [5])
+        verdict = run(logits, drawn_draft([[2]], q), [1.0], [seed], [5])
         if verdict.accepted == [1]:
             assert verdict.next_tokens == OPS.draw(logits[:1], [1.0], [seed], [6], TARGET).tolist()
         else:
@@ -137,7 +141,7 @@ def test_a_guess_that_q_cannot_have_drawn_counts_as_none(token: int) -> None:
     """Outside the vocabulary, or (id 1) of probability 0 under q: the own token follows."""
     logits, q = P.log().repeat(3, 1), torch.tensor([[[0.5, 0.0, 0.5]] * 2])
     own = OPS.draw(logits[:1], [1.0], [3], [5], TARGET).tolist()
-    verdict = run(logits, Draft([[token, 0]], q), [1.0], [3], [5])
+    verdict = run(logits, drawn_draft([[token, 0]], q), [1.0], [3], [5])
     assert (verdict.accepted, verdict.next_tokens) == ([0], own)
 
 
@@ -150,8 +154,8 @@ def test_a_reduced_vocabulary_equals_the_full_one_with_zeros() -> None:
     full = torch.zeros(n, 2, 12).index_copy(2, q_ids[:3], q[:, :, :3])
     tokens = q_ids[torch.randint(0, 3, (n, 2), generator=generator)].tolist()
     keys = [1.0] * n, list(range(n)), [9] * n
-    reduced = run(logits, Draft(tokens, q, q_ids), *keys)
-    assert reduced == run(logits, Draft(tokens, full), *keys)
+    reduced = run(logits, drawn_draft(tokens, q, q_ids), *keys)
+    assert reduced == run(logits, drawn_draft(tokens, full), *keys)
     assert 0 < sum(reduced.accepted) < 2 * n
 
 
@@ -159,28 +163,32 @@ def test_a_reduced_vocabulary_equals_the_full_one_with_zeros() -> None:
 def test_vocabularies_of_different_sizes_meet_in_their_common_ids(draft_vocab_size: int) -> None:
     q = torch.full((1, 1, draft_vocab_size), 1 / draft_vocab_size)
     for seed in range(60):
-        verdict = run(P.log().repeat(2, 1), Draft([[1]], q), [1.0], [seed], [0])
+        verdict = run(P.log().repeat(2, 1), drawn_draft([[1]], q), [1.0], [seed], [0])
         assert 0 <= verdict.next_tokens[0] < 3
 
 
 def test_p_equal_to_q_accepts_everything() -> None:
     n = 300
     tokens = [[int(seed) % 3, 0] for seed in range(n)]
-    draft = Draft(tokens, P.expand(n, 2, 3))
+    draft = drawn_draft(tokens, P.expand(n, 2, 3))
     assert run(P.log().repeat(3 * n, 1), draft, [1.0] * n, list(range(n)), [0] * n).accepted == [2] * n
 
 
 def test_a_residual_of_nothing_falls_back_to_p() -> None:
     q = torch.tensor([[[1.0, 1.0, 1.0]]])  # more than p everywhere
     for seed in range(30):
-        verdict = run(P.log().repeat(2, 1), Draft([[2]], q), [1.0], [seed], [0])
+        verdict = run(P.log().repeat(2, 1), drawn_draft([[2]], q), [1.0], [seed], [0])
         assert 0 <= verdict.next_tokens[0] < 3
 
 
 @pytest.mark.parametrize("value", [torch.nan, -torch.inf, torch.inf])
 def test_rows_without_finite_logits_emit_ids_inside_the_vocabulary(value: float) -> None:
     verdict = run(
-        torch.full((6, 3), value), Draft([[2, 1], [0, 1]], Q.expand(2, 2, 3)), [1.0, 0.0], [3, 4], [5, 6]
+        torch.full((6, 3), value),
+        drawn_draft([[2, 1], [0, 1]], Q.expand(2, 2, 3)),
+        [1.0, 0.0],
+        [3, 4],
+        [5, 6],
     )
     assert all(0 <= token < 3 for token in verdict.next_tokens)
 
@@ -189,6 +197,6 @@ def test_greedy_sequences_ignore_q() -> None:
     logits = torch.tensor(
         [[0.0, 1.0, 0.5], [0.0, 0.2, 0.5], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [3.0, 0.0, 0.0]]
     )
-    draft = Draft([[1, 2], [0]], Q.expand(2, 2, 3))
+    draft = drawn_draft([[1, 2], [0]], Q.expand(2, 2, 3))
     verdict = run(logits, draft, [0.0, 1.0], [3, 4], [5, 6])
     assert (verdict.accepted[0], verdict.next_tokens[0]) == (2, 0)
