@@ -6,6 +6,7 @@ others offer theirs through the entry-point group "specserve.drafters", as name 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import fields
 from importlib import import_module
@@ -19,6 +20,8 @@ from specserve.errors import ConfigError, NotBuiltYet
 if TYPE_CHECKING:
     from specserve.config.speculative import SpeculativeConfig
     from specserve.draft.config import TargetInfo
+
+logger = logging.getLogger(__name__)
 
 DRAFTERS: Mapping[str, str | None] = {method.name: method.build for method in METHODS}
 
@@ -42,6 +45,12 @@ def load_drafter(config: SpeculativeConfig | None, target: TargetInfo) -> Drafte
 def _options(kind: type[Any], config: SpeculativeConfig) -> Any:
     """Fill a drafter's `Options` by field name, from the common keys and from the drafter's own."""
     names = [f.name for f in fields(kind)]
+    if config.draft_sample_method != "greedy" and "draft_sample_method" not in names:
+        logger.warning(
+            "draft_sample_method=%s has no effect: %s has no such option.",
+            config.draft_sample_method,
+            config.method,
+        )
     for key in config.extra:
         if key not in names:
             message = f"speculative_config has the key {key!r}, which {config.method!r} does not know"

@@ -95,8 +95,9 @@ MTP_NAMES = frozenset(f"{family}_mtp" for family in MTP_FAMILIES.split())
 
 
 def known_methods() -> dict[str, Method]:
-    """Ours and those other packages offer; ours win. Imports none of them."""
-    outside = {entry.name: Method(entry.name, build=entry.value) for entry in _outside()}
+    """Ours and those other packages offer; ours win. Imports none of them, so whether one of theirs has
+    probabilities to draw from is told when it is loaded."""
+    outside = {entry.name: Method(entry.name, build=entry.value, samples=True) for entry in _outside()}
     return {**outside, **{method.name: method for method in METHODS}}
 
 

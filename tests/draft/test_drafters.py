@@ -27,6 +27,11 @@ class Options:
     flavour: str = "plain"
 
 
+@dataclass(frozen=True)
+class DrawingOptions:
+    draft_sample_method: str
+
+
 @dataclass
 class Outside:
     options: Options
@@ -98,3 +103,18 @@ def test_an_unknown_method_lists_outside_drafters_too() -> None:
         ConfigError, match=r"method must be one of echo, ngram, .*the nearest known name is 'echo'"
     ):
         load({"method": "ecko", "num_speculative_tokens": 3})
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_drafter_from_outside_may_draw_its_guesses(caplog: pytest.LogCaptureFixture) -> None:
+    """Whether it has probabilities is known when it is loaded: then it has the option, or there is a
+    warning."""
+    raw = {"method": "echo", "num_speculative_tokens": 3, "draft_sample_method": "probabilistic"}
+    load(raw)
+    assert "draft_sample_method=probabilistic has no effect: echo has no such option." in caplog.text
+    caplog.clear()
+    sys.modules["echo_drafter"].__dict__["Options"] = DrawingOptions
+    assert load(raw).options == DrawingOptions("probabilistic")
+    assert load({**raw, "draft_sample_method": "coupled"}).options == DrawingOptions("coupled")
+    assert load({"method": "echo", "num_speculative_tokens": 3}).options == DrawingOptions("greedy")
+    assert not caplog.records
