@@ -56,7 +56,8 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A prompt and its texts, in order of their index."""
+    """A prompt and its texts, in order of their index. `lossy_rule` names the verification rule if it is one
+    that changes the text."""
 
     request_id: str
     prompt: str | None
@@ -64,6 +65,7 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     prompt_logprobs: list[Logprobs | None] | None = None
     num_cached_tokens: int = 0
+    lossy_rule: str | None = None
 
     @property
     def finished(self) -> bool:
@@ -170,7 +172,8 @@ class LLM:
     # --- running ------------------------------------------------------------------------------
 
     def _finish(self, requests: list[Request]) -> list[RequestOutput]:
-        results = {request.request_id: _empty_output(request) for request in requests}
+        lossy_rule = self._deployment.lossy_rule
+        results = {request.request_id: _empty_output(request, lossy_rule) for request in requests}
         for output in self._run(requests):
             results[output.request_id].add(output)
         for result in results.values():
@@ -226,6 +229,6 @@ def _content(prompt: Prompt) -> str | list[int]:
     return list(prompt)
 
 
-def _empty_output(request: Request) -> RequestOutput:
+def _empty_output(request: Request, lossy_rule: str | None) -> RequestOutput:
     outputs = [CompletionOutput(index) for index in range(request.params.n)]
-    return RequestOutput(request.request_id, None, request.prompt_token_ids, outputs)
+    return RequestOutput(request.request_id, None, request.prompt_token_ids, outputs, lossy_rule=lossy_rule)

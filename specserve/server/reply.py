@@ -50,6 +50,8 @@ class Reply:
         self._last: Output | None = None
         kind = _object(self._is_chat, job.is_stream)
         self._head = {"id": job.reply_id, "object": kind, "created": job.created, "model": job.model}
+        if served.lossy_rule is not None:
+            self._head["lossy_rule"] = served.lossy_rule
         self._prefix = f"data: {dumps(self._head)[:-1]},"
 
     @property

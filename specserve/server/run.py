@@ -86,6 +86,7 @@ def _served(deployment: Deployment, config: ServerConfig) -> Served:
         chat_template=None if config.chat_template is None else _read_template(config.chat_template),
         trusts_request_templates=config.trust_request_chat_template,
         response_role=config.response_role,
+        lossy_rule=deployment.lossy_rule,
         reports_speculation=engine_config.per_request_spec_decode_metrics != "none",
         stream_interval=engine_config.stream_interval,
         forces_usage=config.enable_force_include_usage,
@@ -105,7 +106,12 @@ def _recorder(
         "cache_dtype": deployment.config.kv_cache_dtype,
     }
     metrics = PrometheusMetrics(
-        served.names[0], num_spec_tokens, served.max_model_len, cache_info=cache_info, registry=registry
+        served.names[0],
+        num_spec_tokens,
+        served.max_model_len,
+        cache_info=cache_info,
+        lossy_rule=deployment.lossy_rule,
+        registry=registry,
     )
     device = "CPU" if deployment.engine.runner.device.type == "cpu" else "GPU"
     log = PeriodicLog(now=monotonic(), num_spec_tokens=num_spec_tokens, device=device, interval=interval)

@@ -25,6 +25,7 @@ class Served:
     chat_template: str | None = None  # replaces the model's own
     trusts_request_templates: bool = False
     response_role: str = "assistant"
+    lossy_rule: str | None = None  # the verification rule's name, if it changes the text
     reports_speculation: bool = False  # `metrics.speculative_decoding` in replies
     stream_interval: int = 1  # tokens per chunk at least
     forces_usage: bool = False  # usage in every stream, asked for or not

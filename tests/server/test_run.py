@@ -208,3 +208,26 @@ def test_statistics_are_logged_while_there_is_traffic(caplog: pytest.LogCaptureF
     assert "Engine 000: Avg prompt throughput" in caplog.text
     assert "SpecDecoding metrics: Mean acceptance length" in caplog.text
     assert "draft acceptance rate = " in caplog.text
+
+
+LOSSY = {"method": "ngram", "num_speculative_tokens": 4, "rejection_sample_method": "fly"}
+
+
+def test_a_lossy_rule_marks_each_reply_each_chunk_and_the_metrics() -> None:
+    with serving(deploy(config={"speculative_config": LOSSY})) as server:
+        assert server.complete(prompt="abc", max_tokens=9, **GREEDY)["lossy_rule"] == "fly"
+        body = {"prompt": "abc", "max_tokens": 9, "stream": True, **GREEDY}
+        lines = server.client.post("/v1/completions", json=body).text.split("\n\n")
+        chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        assert chunks
+        assert all(chunk["lossy_rule"] == "fly" for chunk in chunks)
+        text = server.client.get("/metrics").text
+    lines = [line for line in text.splitlines() if line.startswith("vllm:spec_decode_num_drafts_total")]
+    assert len(lines) == 1
+    assert 'lossy_rule="fly"' in lines[0]
+
+
+def test_a_lossless_rule_marks_nothing() -> None:
+    with serving(deploy()) as server:
+        assert "lossy_rule" not in server.complete(prompt="abc", max_tokens=9, **GREEDY)
+        assert "lossy_rule" not in server.client.get("/metrics").text
