@@ -3,24 +3,27 @@
     for check in CHECKS:
         check(lambda habitat: MyDrafter(...))
 
-Each raises AssertionError with what went wrong. The target is the stub of `tests/support/stub.py`: its
-answers and feature rows are exact, so a row that is not true cannot hide.
+`SAMPLED_CHECKS` are for drafters that draw. Each raises AssertionError with what went wrong. The target is
+the stub of `tests/support/stub.py`: its answers and feature rows are exact, so a row that is not true cannot
+hide.
 """
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
+import torch
 from torch import Tensor
 
 from specserve.draft.base import Drafter
 from specserve.engine.draft_length import DraftLength
 from specserve.engine.engine import Engine
 from specserve.engine.sequence import Sequence
-from specserve.types import AskBatch, CommitBatch, Draft, Request
+from specserve.types import AskBatch, CommitBatch, Draft, DraftProbs, Request
 from specserve.verify import Verify
 from tests.support.engine import greedy, make_engine, plain, request, run
 from tests.support.stub import StubModel
@@ -156,7 +159,64 @@ def check_forgetting(build: Build) -> None:
     check(sizes[0] == sizes[1] == sizes[2] == sizes[3], f"state grows with requests seen: {sizes}")
 
 
+class Asked:
+    """Passes everything on and remembers each drawn guess: its place, id, and what it was drawn from."""
+
+    def __init__(self, inner: Drafter) -> None:
+        self.needs, self.observe, self.synced, self.forget = (
+            inner.needs,
+            inner.observe,
+            inner.synced,
+            inner.forget,
+        )
+        self.inner = inner
+        self.drawn: list[tuple[int, int, DraftProbs]] = []
+
+    def propose(self, asks: AskBatch) -> Draft:
+        draft = self.inner.propose(asks)
+        for ask, tokens, q in zip(asks.asks, draft.tokens, draft.q or [None] * len(asks.asks), strict=True):
+            if q is not None:
+                check(ask.temperature > 0, "drawn at temperature 0")
+                check(len(q.probs) >= len(tokens), "guesses without a q")
+                self.drawn += [(j, token, q) for j, token in enumerate(tokens)]
+        return draft
+
+
+def check_drawn_guesses(build: Build, num_workloads: int = 12) -> None:
+    """For drafters with probabilities: q is what was sampled.
+
+    Each guess x ~ q falls into a set S with probability q(S), whatever came before; so over all guesses the
+    sum of 1{x in S} - q(S), in units of its standard deviation, is a standard normal number. The sets: every
+    other id, and the likeliest one.
+    """
+    num_drawn, total, variance = 0, [0.0, 0.0], [0.0, 0.0]
+    for seed in range(num_workloads):
+        model, requests = (
+            StubModel(),
+            [
+                replace(one, params=replace(one.params, temperature=1.0, seed=17 * seed + i))
+                for i, one in enumerate(workload(seed))
+            ],
+        )
+        drafter = Asked(build(habitat(model, workload(seed))))
+        run(build_engine(drafter, model, seed), requests)
+        num_drawn += len(drafter.drawn)
+        for place, token, q in drafter.drawn:
+            row, ids = q.probs[place].double(), q.ids
+            ids = torch.arange(len(row)) if ids is None else ids
+            check(abs(float(row.sum()) - 1) < 1e-4, "q does not add up to 1")
+            check(bool((row[ids == token] > 0).any()), "a guess that q cannot have drawn")
+            for i, is_inside in enumerate((ids % 2 == 0, row == row.max())):
+                chance = float(row[is_inside].sum())
+                total[i] += float(is_inside[ids == token].any()) - chance
+                variance[i] += chance * (1 - chance)
+    check(num_drawn > 500, "hardly anything was drawn")
+    z = [part / spread**0.5 for part, spread in zip(total, variance, strict=True)]
+    check(max(map(abs, z)) < 4.5, f"q is not what was sampled: z = {z}")
+
+
 CHECKS = (check_answers, check_observing_twice, check_forgetting)
+SAMPLED_CHECKS = (check_drawn_guesses,)
 
 _OPAQUE = (type, ModuleType, FunctionType, BuiltinFunctionType, Tensor, StubModel)
 

@@ -23,8 +23,16 @@ from specserve.types import (
     DraftStats,
     Verdict,
 )
-from tests.contract.drafter import CHECKS, Build, check_answers, check_forgetting, check_observing_twice
-from tests.support.drafters import Guesser, random_guesses, self_draft
+from tests.contract.drafter import (
+    CHECKS,
+    SAMPLED_CHECKS,
+    Build,
+    check_answers,
+    check_drawn_guesses,
+    check_forgetting,
+    check_observing_twice,
+)
+from tests.support.drafters import Guesser, Sampler, random_guesses, self_draft
 from tests.support.witness import Cached
 from tests.support.zoo import ZOO, Habitat
 
@@ -38,6 +46,12 @@ def test_a_drafter_fulfils_the_contract(name: str, check: object) -> None:
 def test_never_guessing_fulfils_the_contract() -> None:
     for check in CHECKS:
         check(lambda _: Guesser(lambda _: []))
+
+
+@pytest.mark.parametrize("check", [*CHECKS, *SAMPLED_CHECKS])
+@pytest.mark.parametrize("ids", [None, range(5, 30)])
+def test_a_drafter_that_draws_fulfils_the_contract(ids: range | None, check: object) -> None:
+    check(lambda h: Sampler(h.model, "probabilistic", ids=ids))  # type: ignore[operator]
 
 
 # --- negative controls ------------------------------------------------------------------------
@@ -129,9 +143,20 @@ class Counting(Guesser):
         return [self._num_rows % 30]
 
 
+class Flat(Sampler):
+    """Draws from one law and reports another."""
+
+    def propose(self, asks: AskBatch) -> Draft:
+        draft = super().propose(asks)
+        flatter = [None if q is None else replace(q, probs=(q.probs * 0.3).softmax(1)) for q in draft.q or []]
+        return replace(draft, q=flatter)
+
+
 @pytest.mark.parametrize(
     ("check", "build", "finding"),
     [
+        (check_drawn_guesses, lambda h: Flat(h.model, "probabilistic"), "not what was sampled"),
+        (check_drawn_guesses, lambda h: Sampler(h.model, "greedy"), "hardly anything was drawn"),
         (check_forgetting, lambda _: Leaky(Options(1, 2)), "state grows"),
         (check_answers, lambda _: Greedy(lambda _: []), "answered with"),
         (check_observing_twice, lambda _: Counting(), "twice changed the guesses"),

@@ -114,7 +114,7 @@ def test_any_drafter_gives_plain_answers_in_all_circumstances(name: str) -> None
             found, drafter = run_cell(cell)
             check_cell(found, drafter)
             runs.append(found)
-    assert sum(found.total("num_preemptions") for found in runs) > 10
+    assert sum(found.total("num_preemptions") for found in runs) > 5
     assert sum(found.total("prefix_hits") for found in runs) > 100
     drafted = sum(found.num_drafted for found in runs)
     accepted = sum(found.num_accepted for found in runs)

@@ -33,6 +33,8 @@ ZOO: dict[str, Callable[[Habitat], Drafter]] = {
     "out-of-vocabulary": lambda h: drafters.out_of_vocabulary(h.model),
     "end-inside": lambda h: drafters.end_token_inside(h.model, EOS),
     "short-lists": lambda h: drafters.short_lists(drafters.self_draft(h.model)),
+    "coupled": lambda h: drafters.Sampler(h.model, "coupled"),
+    "coupled-part": lambda h: drafters.Sampler(h.model, "coupled", ids=range(0, h.model.vocab_size, 2)),
     "cached": lambda h: Cached(drafters.self_draft(h.model), h.model, h.page_size, h.k),
     "cached-lazy": lambda h: Cached(
         drafters.short_lists(drafters.self_draft(h.model)), h.model, h.page_size, h.k, is_lazy=True
