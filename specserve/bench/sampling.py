@@ -1,4 +1,4 @@
-"""Milliseconds of the sampling ops, native against reference.
+"""Milliseconds of the sampling ops and of the rules for drawn drafts, native against reference.
 
     python -m specserve.bench.sampling [--vocab-size N] [--threads N] [--repeats N]
 
@@ -23,6 +23,9 @@ from specserve.ops import Ops, reference_ops
 from specserve.ops.native import find_library, make_pool
 from specserve.ops.native_sampling import with_native_sampling
 from specserve.ops.philox import TARGET
+from specserve.sampling.guess import guess
+from specserve.types import Ask, Draft, DraftProbs, RowRng, SamplingRows
+from specserve.verify import block, coupled, standard
 
 ROWS = (1, 5, 16, 32)
 Call = Callable[[Ops, Tensor], object]
@@ -35,9 +38,25 @@ def make_logits(num_rows: int, vocab_size: int) -> Tensor:
     return logits.scatter_(1, likely, torch.linspace(14, 20, 20).expand(num_rows, 20))
 
 
-def calls(num_rows: int) -> dict[str, Call]:
-    """One call per way of sampling. `refused`: sequences of five rows whose first guess is wrong."""
+def make_draft(logits: Tensor) -> Draft:
+    """Sequences of up to five rows, their guesses drawn from a q near p."""
+    generator = torch.Generator().manual_seed(0)
+    q = (logits + torch.randn(logits.shape, generator=generator) * 0.3).softmax(1)
+    tokens = torch.multinomial(q, 1, generator=generator)[:, 0].tolist()
+    ends = [(first, min(first + 4, len(q) - 1)) for first in range(0, len(q), 5)]
+    return Draft(
+        [tokens[first:end] for first, end in ends], [DraftProbs(q[first:end]) for first, end in ends]
+    )
+
+
+def calls(num_rows: int, vocab_size: int) -> dict[str, Call]:
+    """One call per way of sampling. `refused`: sequences of five rows whose first guess is wrong; those of
+    the rules have guesses that are `drawn`, and are kept as it comes."""
     n = num_rows
+    draft = make_draft(make_logits(n, vocab_size))
+    num_drafts = len(draft.tokens)
+    sampling, rng = SamplingRows([1.0] * num_drafts), RowRng([*range(num_drafts)], [9] * num_drafts)
+    asks = [Ask(i, range(9), 1, 1.0, i) for i in range(n)]
     keys = list(range(n)), list(range(n)), TARGET
     lengths = [min(5, n - first) for first in range(0, n, 5)]
     wrong = [[-1] * (length - 1) for length in lengths]
@@ -54,6 +73,11 @@ def calls(num_rows: int) -> dict[str, Call]:
         ),
         "logprobs 0": lambda ops, x: ops.logprobs(x, keys[0], 0),
         "logprobs 5": lambda ops, x: ops.logprobs(x, keys[0], 5),
+        "draw a guess": lambda ops, x: guess(ops, "probabilistic", x, asks, [0] * n),
+        "coupled guess": lambda ops, x: guess(ops, "coupled", x, asks, [0] * n),
+        "coupled": lambda ops, x: coupled.verify(ops, x, draft, sampling, rng),
+        "drawn, standard": lambda ops, x: standard.verify(ops, x, draft, sampling, rng),
+        "drawn, block": lambda ops, x: block.verify(ops, x, draft, sampling, rng),
     }
 
 
@@ -73,7 +97,7 @@ def measure(tables: dict[str, Ops], vocab_size: int, repeats: int) -> dict[str, 
     found: dict[str, dict[str, list[float]]] = {name: {} for name in tables}
     for num_rows in ROWS:
         logits = make_logits(num_rows, vocab_size)
-        for label, call in calls(num_rows).items():
+        for label, call in calls(num_rows, vocab_size).items():
             for name, ops in tables.items():
                 found[name].setdefault(label, []).append(fastest(call, ops, logits, repeats))
     return found
@@ -85,7 +109,7 @@ def print_table(found: dict[str, dict[str, list[float]]]) -> None:
         cells = []
         for name, by_call in found.items():
             cells.append(" ".join(f"{value:8.3f}" for value in by_call[label]) + f"  {name}")
-        print(f"{label:12s} | " + " | ".join(cells))
+        print(f"{label:15s} | " + " | ".join(cells))
 
 
 def main() -> None:
