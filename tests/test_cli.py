@@ -251,8 +251,8 @@ def test_check_counts_the_cache_as_the_native_kernels_have_it(capsys: pytest.Cap
         (["-sc", '{"method": "ngram"}'], "num_speculative_tokens was not"),
         (["--spec-method", "suffix"], "method 'suffix' is not built yet."),
         (
-            ["-sc", NGRAM[:-1] + ', "rejection_sample_method": "block"}'],
-            "rejection_sample_method 'block' is not built",
+            ["-sc", NGRAM[:-1] + ', "rejection_sample_method": "blok"}'],
+            "got 'blok'; the nearest known name is 'block'",
         ),
         (["--max-model-len", "9k"], "max_model_len=9000 is more than the 8192 tokens"),
         (["--kv-cache-memory-bytes", "10M", "--enforce-eager"], "needs 360.00 MiB of KV cache, but"),
