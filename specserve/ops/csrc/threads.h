@@ -1,6 +1,5 @@
 // The pool that runs a step: every thread executes the same list of ops, each on its own share, with a
-// barrier between ops that depend on each other. Threads spin at most ~50 us for work, then sleep;
-// nothing spins while the engine is idle.
+// barrier between ops that depend on each other. Nothing spins while the engine is idle.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -10,43 +9,36 @@
 
 namespace specserve {
 
-constexpr int kSpins = 1000;  // some 20 to 50 us
+// A counter that threads wait on. They spin for a while, since an op lasts microseconds, and then sleep in the
+// kernel: when others want the cores, a spinning thread keeps one from the very thread it waits for.
+//
+// Not std::atomic::wait, which yields before it sleeps: two threads that the scheduler has put on one core
+// then take turns there for milliseconds while another core idles. Only a wake-up looks for an idle core.
+class Signal {
+ public:
+  uint32_t value() const { return value_.load(std::memory_order_acquire); }
+  void raise();                   // adds one, and wakes all who wait
+  void wait_while(uint32_t old);  // returns once it is another one
 
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
-// Spins while `value` is `old`, since an op lasts microseconds; then sleeps. Sleeping matters when other
-// processes want the cores: a spinning thread keeps a core from the very thread it waits for.
-template <typename T>
-void wait_while(std::atomic<T>& value, T old) {
-  for (int spins = 0; spins < kSpins; ++spins) {
-    if (value.load(std::memory_order_acquire) != old) return;
-    pause();
-  }
-  value.wait(old, std::memory_order_acquire);
-}
+ private:
+  alignas(64) std::atomic<uint32_t> value_{0};
+  std::atomic<uint32_t> num_sleepers_{0};
+};
 
 class Barrier {
  public:
-  explicit Barrier(int count) : count_(count), waiting_(count) {}
+  explicit Barrier(int count) : count_(count), missing_(count) {}
   void wait() {
-    const uint32_t phase = phase_.load(std::memory_order_relaxed);
-    if (waiting_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      waiting_.store(count_, std::memory_order_relaxed);
-      phase_.store(phase + 1, std::memory_order_release);
-      phase_.notify_all();
-      return;
-    }
-    while (phase_.load(std::memory_order_acquire) == phase) wait_while(phase_, phase);
+    const uint32_t phase = phase_.value();
+    if (missing_.fetch_sub(1, std::memory_order_acq_rel) != 1) return phase_.wait_while(phase);
+    missing_.store(count_, std::memory_order_relaxed);
+    phase_.raise();
   }
 
  private:
   const int count_;
-  alignas(64) std::atomic<int> waiting_;
-  alignas(64) std::atomic<uint32_t> phase_{0};
+  alignas(64) std::atomic<int> missing_;
+  Signal phase_;
 };
 
 class Pool {
@@ -62,8 +54,8 @@ class Pool {
   const int num_threads_;
   Barrier barrier_;
   std::vector<std::thread> threads_;
-  std::atomic<uint32_t> ticket_{0};   // counts runs; a change wakes the threads
-  std::atomic<uint32_t> finished_{0};  // counts threads that ended a run
+  Signal ticket_;    // counts runs
+  Signal finished_;  // counts threads that ended a run
   std::atomic<bool> stop_{false};
   const std::function<void(int, Barrier&)>* task_ = nullptr;
 };
