@@ -1,26 +1,25 @@
 #!/usr/bin/env bash
 # A target step of m rows: llama.cpp's weight types against specserve's classes, two threads each.
 #
-# Result (2026-11-29, commit 442cb1d, llama-cpp-python 0.3.36 built for this machine, torch 2.13.0+cpu, 2-core
-# AMD EPYC with AVX-512; other programs ran, so all engines had real-time priority: chrt -f 50; --rounds 6), ms:
+# Result (2026-11-29, commit 4c4be64, llama-cpp-python 0.3.36 built for this machine, torch 2.13.0+cpu, 2-core
+# AMD EPYC with AVX-512, nothing beside it; --rounds 15 --rows 1 2 4 5 8), ms:
 #
-#   rows                   1      2      3      4      5      8     16     32   prompt of 512
-#   llama.cpp file      9.85  16.27  21.76  25.07  33.00  41.86   72.6  146.0    1713
-#   llama.cpp Q8_0      9.17  17.42  20.21  22.33  26.95  30.26   49.1   84.8     848
-#   llama.cpp Q4_0      7.34  10.75  13.78  15.44  20.01  24.60   39.5   73.8     735
-#   llama.cpp F16      11.65  21.59  23.31  24.64  25.79  35.20   57.1  101.7     939
-#   specserve auto      4.61   4.79   5.46   6.24   7.13   9.35   16.4   31.1     353
-#   specserve int8      6.50   7.05   7.48   8.36  10.04  10.98   17.8   34.5     432
-#   specserve bfloat16 10.61  11.15  11.60  12.24  13.40  17.01   31.1   54.5     652
-#   specserve float32  18.39  19.29  19.25  19.65  20.39  22.52   32.5   55.7     661
-#   auto : file         2.10   3.44   3.93   4.17   4.72   4.43   4.58   4.69    5.09
-#   auto : best type    1.56   2.23   2.48   2.50   2.92   2.66   2.58   2.46    2.20
-#   int8 : Q8_0         1.39   2.40   2.59   2.67   2.76   2.70   2.73   2.51    2.13
+#   rows                   1      2      4      5      8   prompt of 512
+#   llama.cpp file      9.68  15.83  23.58  27.85  36.60    1563
+#   llama.cpp Q8_0      8.28  15.93  20.65  25.58  29.68     717
+#   llama.cpp Q4_0      6.61  10.57  15.09  20.14  24.09     600
+#   llama.cpp F16      11.26  19.56  23.00  23.52  32.28     793
+#   specserve auto      4.49   4.66   5.42   6.14   7.81     320
+#   specserve int8      5.73   6.00   6.62   7.16   9.10     386
+#   specserve bfloat16 10.04  10.28  11.24  11.98  15.17     592
+#   specserve float32  17.85  17.84  19.25  19.29  20.70     607
+#   auto : file         2.12   3.36   4.14   4.59   4.67    4.82
+#   auto : best type    1.51   2.17   2.72   3.12   2.87    1.84
+#   int8 : Q8_0         1.47   2.61   3.15   3.50   3.06    1.83
 #
-# Provisional: the load was 10 to 18, llama.cpp's threads spin when a partner is late, and only its default attention
-# (flash) was tried, so its side may be better on a quiet machine.
-# A run before it (commit c99be5c, 5 rounds): auto : file 2.34 at 1 row, 4.10 at 4, 4.22 at 8; auto : best 1.57,
-# 2.59, 2.64; int8 : Q8_0 1.36 at 1; T(8) / T(1) of float32 1.30.
+# With --attention plain for llama.cpp (6 rounds, something beside it) at 1, 4, 5, 8 rows and the prompt: auto :
+# file 2.00, 4.00, 4.42, 4.47, 5.42; auto : best 1.44, 2.61, 2.99, 2.71, 2.30; int8 : Q8_0 1.39, 2.92, 3.31, 3.01,
+# 2.19. A first run of 2 rounds with all rows had auto : best 1.22 for 1 row, from rounds of 4.6 and 6.3 ms.
 #
 # Needs both in one environment, and a machine that does nothing else:
 #   scripts/setup && .venv/bin/python -m pip install llama-cpp-python==0.3.36

@@ -2,20 +2,18 @@
 # Greedy tokens per second of one stream over HTTP against llama.cpp's own loops on the same file, and of
 # sixteen streams against one. No speculation.
 #
-# Result (2026-11-29, commit 442cb1d, llama-cpp-python 0.3.36 built for this machine, torch 2.13.0+cpu, 2-core
-# AMD EPYC with AVX-512; other programs ran, so everything had real-time priority: chrt -f 50; --rounds 5):
+# Result (2026-11-29, commit 6c36a4a, llama-cpp-python 0.3.36 built for this machine, torch 2.13.0+cpu, 2-core
+# AMD EPYC with AVX-512, nothing beside it; --rounds 9):
 #
 #   tokens/s                   median   quartiles
-#   llama.cpp                   100.3   95.8 to 109.4
-#   llama.cpp, generate          92.8   92.7 to 101.7
-#   specserve                   163.3   152.1 to 195.2
-#   specserve, 16 streams       709.1   673.6 to 830.3
-#   specserve / llama.cpp        1.70   1.26 to 1.95
-#   many streams / one           4.34   3.90 to 4.88
+#   llama.cpp                   113.7   105.3 to 119.2
+#   llama.cpp, generate         103.3    94.3 to 112.2
+#   specserve                   210.4   193.1 to 222.8
+#   specserve, 16 streams       827.4   777.6 to 895.1
+#   specserve / llama.cpp        1.78   (1.62 to 2.14: all rounds)
+#   many streams / one           4.26   (3.24 to 4.47)
 #
-# Provisional: the load was 10, llama.cpp's threads spin when a partner is late, and only its default attention
-# (flash) was tried, so its side may be better on a quiet machine.
-# A run before it (commit df89e95, 3 rounds): 1.56 (1.55 to 1.58), and 4.64 for many streams against one.
+# At the commit before it, where waiting threads yielded (LOG.md): 157.9 tokens/s, 1.59 times llama.cpp.
 #
 # Needs both in one environment, and a machine that does nothing else:
 #   scripts/setup && .venv/bin/python -m pip install llama-cpp-python==0.3.36
