@@ -140,7 +140,7 @@ class Recorder:
 
     def _add(self, x: Value, h: Symbol) -> Value:
         """In place: a residual stream has no other reader than its next addition and what was kept."""
-        if isinstance(h, _Product):
+        if isinstance(h, _Product) and h.record.gate is None:
             return self._write(replace(h.record, output=x, accumulates=True))
         if isinstance(h, _Normed):
             return self._write(Record("norm", (h.x,), x, norm=h.weight, eps=h.eps, accumulates=True))

@@ -53,6 +53,7 @@ StepInput Step::input(int vocabulary) {
   in.ids = ids.data();
   in.positions = positions.data();
   in.slots = slots.data();
+  in.key_limits = key_limits.empty() ? nullptr : key_limits.data();
   in.num_sequences = int(starts.size()) - 1;
   in.starts = starts.data();
   in.block_tables = tables.data();

@@ -37,7 +37,7 @@ struct RandomMatrix {
 
 struct Step {
   std::vector<int64_t> ids, positions, slots, wanted;
-  std::vector<int32_t> starts{0}, tables;
+  std::vector<int32_t> starts{0}, tables, key_limits;  // no limits: causal
   int table_stride = 0;
   Floats logits;
   StepInput input(int vocabulary = 0);

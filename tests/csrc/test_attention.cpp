@@ -16,6 +16,8 @@ struct Sequence {
   int there, rows;  // rows of earlier steps, and of this one
 };
 using Batch = std::vector<Sequence>;
+// Causal, or a block drafter's rows, each of which sees all rows of the step or any number of keys.
+enum class Sight { causal, block, any };
 const std::vector<Batch> kBatches = {
     {{0, 1}}, {{0, 7}, {12, 1}, {3, 0}, {130, 1}, {0, 1}, {61, 9}}, {{63, 2}, {0, 70}}, {{200, 17}, {64, 1}}, {{5, 0}}, {},
 };
@@ -47,7 +49,7 @@ Layer::Layer(Random& random, int head_size, int num_heads, int num_kv_heads) : q
 
 // A cache whose pages are dealt out in random order, and a step over it.
 struct Scene {
-  Scene(Random& random, Layer& layer, const Batch& batch, CacheType type, int page_size);
+  Scene(Random& random, Layer& layer, const Batch& batch, CacheType type, int page_size, Sight sight);
   int64_t slot(int sequence, int position) const {
     const CacheView& cache = layer.spec.cache;
     return int64_t(step.tables[size_t(sequence) * step.table_stride + position / cache.page_size]) * cache.page_size + position % cache.page_size;
@@ -62,7 +64,7 @@ struct Scene {
   Floats qkv;
 };
 
-Scene::Scene(Random& random, Layer& layer, const Batch& batch, CacheType type, int page_size) : layer(layer), batch(batch) {
+Scene::Scene(Random& random, Layer& layer, const Batch& batch, CacheType type, int page_size, Sight sight) : layer(layer), batch(batch) {
   std::vector<int> counts;
   for (const Sequence& s : batch) counts.push_back((s.there + s.rows + page_size - 1) / page_size);
   std::vector<int> free(std::accumulate(counts.begin(), counts.end(), 0));  // all are used: the last slot too
@@ -85,6 +87,8 @@ Scene::Scene(Random& random, Layer& layer, const Batch& batch, CacheType type, i
       step.ids.push_back(0);
       step.positions.push_back(p);
       step.slots.push_back(slot(int(s), p));
+      const int context = batch[s].there + batch[s].rows, seen = layer.spec.window ? std::max(0, p + 1 - layer.spec.window) : 0;
+      if (sight != Sight::causal) step.key_limits.push_back(sight == Sight::block ? context : seen + 1 + random.below(context - seen));
     }
     step.starts.push_back(step.num_rows());
   }
@@ -133,7 +137,8 @@ void check_rows(const Scene& scene, const Buffer& out, const std::string& where)
         if (spec.num_heads > 4 && (row + h) % 5) continue;  // a fifth of many heads, another one in each row
         plain_turn(&qkv[h * size], spec, spec.q_norm, position);
         const int first = spec.window ? std::max(0, position + 1 - spec.window) : 0;
-        const Floats expected = plain_attention(&qkv[h * size], spec, h / group, first, position + 1,
+        const int end = scene.step.key_limits.empty() ? position + 1 : scene.step.key_limits[row];
+        const Floats expected = plain_attention(&qkv[h * size], spec, h / group, first, end,
                                                 [&](int p) { return scene.slot(int(s), p); });
         const float* found = out.data + size_t(row) * out.width + h * size;
         expect_rows(Floats(found, found + size), expected, 2e-5, where + named("row", row, "head", h));
@@ -145,14 +150,15 @@ void check(Random& random, const Kernels& kernels, int head_size, CacheType type
   const auto [heads, kv_heads] = random.one_of<std::pair<int, int>>({{1, 1}, {4, 4}, {6, 2}, {9, 3}, {8, 1}, {50, 1}});
   Layer layer(random, head_size, heads, kv_heads);
   const int page_size = random.one_of<int>({8, 16, 24, 40, 64}), num_threads = 1 + random.below(4);
-  Scene scene(random, layer, batch, type, page_size);
+  const Sight sight = random.one_of<Sight>({Sight::causal, Sight::causal, Sight::block, Sight::any});
+  Scene scene(random, layer, batch, type, page_size, sight);
   const int num_rows = scene.step.num_rows();
   Rig rig(num_threads, kernels, std::max(1, num_rows));
   const Buffer in = rig.add((heads + 2 * kv_heads) * head_size, scene.qkv), out = rig.add(heads * head_size);
   rig.program.add(std::make_unique<AttentionOp>(layer.spec, in, out));
   rig.run(scene.step);
   check_rows(scene, out, named(kernels.name, "head size", head_size, "heads", heads, kv_heads, "cache", int(type), "page", page_size,
-                               "window", layer.spec.window, "half", layer.spec.half, "threads", num_threads));
+                               "window", layer.spec.window, "sight", int(sight), "half", layer.spec.half, "threads", num_threads));
 }
 
 const Test attention("attention equals plain loops, reads no slot of nobody and no page past a sequence's own", [] {

@@ -1,4 +1,4 @@
-"""Runs a network's recorded program over a paged cache, row by row as asked."""
+"""Packed models, and their recorded programs on a paged cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specserve.models.weights import PanelMaker
 from specserve.ops import reference_ops
 from specserve.ops.native import WeightClass, find_library, make_pool
 from specserve.ops.program import Limits
-from tests.support.paged import deal, make_rows
+from tests.support.paged import Pages, deal, in_chunks, run_steps
 
 CPU = torch.device("cpu")
 
@@ -37,6 +37,27 @@ def load_packed(
     return load_model(find_model(str(path)), ops=reference_ops(), dtype="float32", device=CPU, maker=maker)
 
 
+def make_native(
+    model: Decoder,
+    pages: Pages,
+    lengths: Sequence[int],
+    *,
+    num_threads: int = 1,
+    features: Sequence[int] = (),
+    instruction_set: str | None = None,
+) -> NativeRunner:
+    """On the pages' cache, for sequences of these lengths."""
+    limits = Limits(sum(lengths), max(lengths), pages.page_size)
+    pool = make_pool(library(), num_threads, instruction_set)
+    return NativeRunner(model, pages.cache, features, pool, limits)
+
+
+def deal_for(
+    model: Decoder, lengths: Sequence[int], page_size: int, cache_type: torch.dtype, seed: int = 0
+) -> Pages:
+    return deal([replace(shape, dtype=cache_type) for shape in model.layers], lengths, page_size, seed)
+
+
 def run_native(
     model: Decoder,
     prompts: Sequence[Sequence[int]],
@@ -49,28 +70,10 @@ def run_native(
     seed: int = 0,
     instruction_set: str | None = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """As `run_paged`: per prompt the logits of all rows, and features. Sequence i begins at step i."""
-    shapes = [replace(shape, dtype=cache_type) for shape in model.layers]
-    pages = deal(shapes, [len(prompt) for prompt in prompts], page_size, seed)
-    limits = Limits(sum(map(len, prompts)), max(map(len, prompts)), page_size)
-    pool = make_pool(library(), num_threads, instruction_set)
-    runner = NativeRunner(model, pages.cache, features, pool, limits)
-    done = [0] * len(prompts)
-    logits: list[list[Tensor]] = [[] for _ in prompts]
-    streams: list[list[Tensor]] = [[] for _ in prompts]
-    step = 0
-    while any(done[i] < len(prompt) for i, prompt in enumerate(prompts)):
-        pieces = [
-            (i, done[i], min(len(prompt), done[i] + (chunk or len(prompt))))
-            for i, prompt in enumerate(prompts)
-            if done[i] < len(prompt) and (step >= i or chunk is None)
-        ]
-        rows = make_rows(prompts, pieces, pages)
-        found = runner.forward(rows, list(range(len(rows.ids))))
-        for (i, _, end), first, last in zip(pieces, rows.starts, rows.starts[1:], strict=False):
-            logits[i].append(found.logits[first:last])
-            if found.features is not None:
-                streams[i].append(found.features[first:last])
-            done[i] = end
-        step += 1
-    return [torch.cat(parts) for parts in logits], [torch.cat(parts) for parts in streams if parts]
+    """`run_steps` of all rows, by the recorded program."""
+    lengths = [len(prompt) for prompt in prompts]
+    pages = deal_for(model, lengths, page_size, cache_type, seed)
+    runner = make_native(
+        model, pages, lengths, num_threads=num_threads, features=features, instruction_set=instruction_set
+    )
+    return run_steps(runner, prompts, pages, in_chunks(lengths, chunk))

@@ -6,12 +6,14 @@ one step after the other and all share their steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from specserve.engine.runner import EagerRunner, Runner, StepRows
 from specserve.models.base import CausalLM
 from specserve.types import KVShape, LayerCache, Rows
 
@@ -56,6 +58,43 @@ def make_rows(prompts: Sequence[Sequence[int]], pieces: Sequence[Piece], pages: 
     return Rows(*tensors, starts, contexts, [pages.tables[i] for i, _, _ in pieces], pages.page_size)
 
 
+def step(
+    runner: Runner, prompts: Sequence[Sequence[int]], pages: Pages, pieces: Sequence[Piece]
+) -> list[StepRows]:
+    """Compute the pieces' rows together: logits and features of each piece."""
+    rows = make_rows(prompts, pieces, pages)
+    found = runner.forward(rows, list(range(len(rows.ids))))
+    parts = [slice(first, last) for first, last in pairwise(rows.starts)]
+    features = found.features
+    return [StepRows(found.logits[part], None if features is None else features[part]) for part in parts]
+
+
+def in_chunks(lengths: Sequence[int], chunk: int | None) -> list[list[Piece]]:
+    """Steps of at most `chunk` rows per sequence (None: all in one step); sequence i begins at step i."""
+    if chunk is None:
+        return [[(i, 0, length) for i, length in enumerate(lengths)]]
+    steps: list[list[Piece]] = []
+    for i, length in enumerate(lengths):
+        for number, first in enumerate(range(0, length, chunk), start=i):
+            steps += [[]] * (number + 1 - len(steps))
+            steps[number] = [*steps[number], (i, first, min(length, first + chunk))]
+    return steps
+
+
+def run_steps(
+    runner: Runner, prompts: Sequence[Sequence[int]], pages: Pages, steps: Iterable[Sequence[Piece]]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Per prompt float32 logits [n, V] of its rows in order, and features [n, sum] (empty without any)."""
+    logits: list[list[Tensor]] = [[] for _ in prompts]
+    features: list[list[Tensor]] = [[] for _ in prompts]
+    for pieces in steps:
+        for (i, _, _), found in zip(pieces, step(runner, prompts, pages, pieces), strict=True):
+            logits[i].append(found.logits)
+            if found.features is not None:
+                features[i].append(found.features)
+    return [torch.cat(parts) for parts in logits], [torch.cat(parts) for parts in features if parts]
+
+
 def run_paged(
     model: CausalLM,
     prompts: Sequence[Sequence[int]],
@@ -64,28 +103,8 @@ def run_paged(
     page_size: int = 4,
     features: Sequence[int] = (),
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Per prompt: float32 logits [length, V] of all rows, and features [length, sum] (empty without any).
-
-    `chunk`: how many rows of a sequence go into a step; None: all. Sequence i begins at step i.
-    """
-    pages = deal(model.layers, [len(prompt) for prompt in prompts], page_size)
-    done = [0] * len(prompts)
-    logits: list[list[Tensor]] = [[] for _ in prompts]
-    streams: list[list[Tensor]] = [[] for _ in prompts]
-    step = 0
-    while any(done[i] < len(prompt) for i, prompt in enumerate(prompts)):
-        pieces = [
-            (i, done[i], min(len(prompt), done[i] + (chunk or len(prompt))))
-            for i, prompt in enumerate(prompts)
-            if done[i] < len(prompt) and (step >= i or chunk is None)
-        ]
-        rows = make_rows(prompts, pieces, pages)
-        hidden, wanted = model.forward(rows, pages.cache, features)
-        found = model.logits(hidden)
-        for (i, _, end), first, last in zip(pieces, rows.starts, rows.starts[1:], strict=False):
-            logits[i].append(found[first:last])
-            if wanted is not None:
-                streams[i].append(wanted[first:last])
-            done[i] = end
-        step += 1
-    return [torch.cat(parts) for parts in logits], [torch.cat(parts) for parts in streams if parts]
+    """`run_steps` of all rows, op by op."""
+    lengths = [len(prompt) for prompt in prompts]
+    pages = deal(model.layers, lengths, page_size)
+    runner = EagerRunner(model, pages.cache, features)
+    return run_steps(runner, prompts, pages, in_chunks(lengths, chunk))

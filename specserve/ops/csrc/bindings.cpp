@@ -120,7 +120,7 @@ NB_MODULE(_native, m) {
         p.add(std::make_unique<EmbedOp>(&table.view, scale, p.buffer(y)));
       }, nb::keep_alive<1, 2>())
       .def("add_norm", [](Program& p, int x, uintptr_t weight, float eps, int y, bool accumulate) {
-        p.add(std::make_unique<NormOp>(p.buffer(x), pointer<float>(weight), eps, p.buffer(y), accumulate));
+        p.add(std::make_unique<NormOp>(p.buffer(x), pointer<float>(weight), eps, p.buffer(y), accumulate, p.num_threads()));
       })
       .def("add_copy", [](Program& p, int x, int y) { p.add(std::make_unique<CopyOp>(p.buffer(x), p.buffer(y))); })
       .def("add_add", [](Program& p, int x, int y) { p.add(std::make_unique<AddOp>(p.buffer(x), p.buffer(y))); })

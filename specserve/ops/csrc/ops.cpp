@@ -33,14 +33,14 @@ void EmbedOp::run(const Context& context) {
 
 void NormOp::run(const Context& context) {
   const Range rows = own_share(context, context.input.num_rows);
-  if (!accumulate_) {
+  if (own_.empty()) {
     context.kernels.norm(x_.data, x_.width, weight_, eps_, x_.width, y_.data, y_.width, rows.first, rows.last);
     return;
   }
   for (int r = rows.first; r < rows.last; ++r) {
-    float* x = x_.data + size_t(r) * x_.width;  // overwritten: nobody reads a sandwich norm's input again
-    context.kernels.norm(x, x_.width, weight_, eps_, x_.width, x, x_.width, 0, 1);
-    add_row(x, x_.width, y_.data + size_t(r) * y_.width);
+    float* own = own_[context.thread].data();
+    context.kernels.norm(x_.data + size_t(r) * x_.width, x_.width, weight_, eps_, x_.width, own, x_.width, 0, 1);
+    add_row(own, x_.width, y_.data + size_t(r) * y_.width);
   }
 }
 

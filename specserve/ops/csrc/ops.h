@@ -19,15 +19,15 @@ class EmbedOp : public Op {
 // y[r] = norm(x[r]), or y[r] += norm(x[r]) for sandwich norms.
 class NormOp : public Op {
  public:
-  NormOp(Buffer x, const float* weight, float eps, Buffer y, bool accumulate)
-      : x_(x), y_(y), weight_(weight), eps_(eps), accumulate_(accumulate) {}
+  NormOp(Buffer x, const float* weight, float eps, Buffer y, bool accumulate, int num_threads)
+      : x_(x), y_(y), weight_(weight), eps_(eps), own_(accumulate ? num_threads : 0, std::vector<float>(x.width)) {}
   void run(const Context& context) override;
 
  private:
   Buffer x_, y_;
   const float* weight_;
   float eps_;
-  bool accumulate_;
+  std::vector<std::vector<float>> own_;  // a row per thread, when accumulating: x may be y, or be read again
 };
 
 // y = x, for streams that are added to later.
