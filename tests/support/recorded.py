@@ -17,11 +17,11 @@ from specserve.engine.runner import NO_ROWS
 from specserve.ops import Ops, reference_ops
 from specserve.ops.native import CLASSES, TAKEN_OVER, Blocks, PackedWeight, WeightClass, make_pool, pack
 from specserve.ops.program import Limits, Program
-from specserve.ops.quantize import rows_for_int4, rows_for_int8, weights_int4, weights_int8
 from specserve.ops.record import Recorder
 from specserve.types import Rows
 from tests.support.checkpoints import Pack
 from tests.support.native import library
+from tests.support.rounding import rows_for_int4, rows_for_int8, weights_int4, weights_int8
 
 Network = Callable[[Ops, Rows, Any], Any]
 Step = Callable[[Rows], Tensor]

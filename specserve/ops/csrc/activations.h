@@ -5,7 +5,7 @@
 //   int8 x 16 bit   x = s * q,                          q in [-32767, 32767], s per row
 //
 // `sums[g]` is the group's sum of x as rounded, which the minima of the weights multiply.
-// Python twin: specserve/ops/quantize.py.
+// Python twin: tests/support/rounding.py.
 #pragma once
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // Weights into panels, once at load.
 //
 // GGUF block types that map onto a class without loss are taken over as they are: their integers, scales
-// and minima are moved, nothing is rounded a second time. Python twin: specserve/ops/quantize.py.
+// and minima are moved, nothing is rounded a second time. Python twin: tests/support/rounding.py.
 #pragma once
 #include <cstdint>
 #include <memory>
