@@ -7,8 +7,11 @@ import importlib.util
 import pytest
 
 from specserve import LLM, SamplingParams
+from specserve.engine.runner import NativeRunner
 from specserve.llm import RequestOutput
+from specserve.types import Logprobs
 from tests.models.test_smollm2 import PROMPTS
+from tests.support.engine import request, run
 
 pytestmark = [
     pytest.mark.model,
@@ -46,10 +49,13 @@ def answers(outputs: list[RequestOutput]) -> list[tuple[list[int], list[float]]]
     found = []
     for output in outputs:
         choice = output.outputs[0]
-        assert choice.logprobs is not None
-        values = [e[t].logprob for t, e in zip(choice.token_ids, choice.logprobs, strict=True)]
-        found.append((choice.token_ids, values))
+        found.append((choice.token_ids, chosen(choice.token_ids, choice.logprobs)))
     return found
+
+
+def chosen(token_ids: list[int], logprobs: list[Logprobs] | None) -> list[float]:
+    assert logprobs is not None
+    return [entry[token].logprob for token, entry in zip(token_ids, logprobs, strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +79,20 @@ def test_ids_and_logprobs_are_those_without_speculation(
     assert answers(outputs) == plain
     metrics = [output.outputs[0].spec_decode_metrics for output in outputs]
     assert sum(m.num_accepted_draft_tokens for m in metrics if m is not None) > 20
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_preempted_requests_get_the_bits_of_those_that_never_lost_a_page(
+    plain: list[tuple[list[int], list[float]]], k: int
+) -> None:
+    deployment = serve(k, num_gpu_blocks_override=16, max_num_seqs=16).deployment
+    assert isinstance(deployment.engine.runner, NativeRunner)
+    requests = [
+        request(f"{i:2}", deployment.tokenizer.encode(prompt), one)
+        for i, (prompt, one) in enumerate(zip(PROMPTS, params(), strict=True))
+    ]
+    found = run(deployment.engine, requests)
+    assert found.total("num_preemptions") >= 5
+    results = [found[one.request_id] for one in requests]
+    assert [(result.token_ids, chosen(result.token_ids, result.logprobs)) for result in results] == plain
+    assert (found.num_accepted > 20) == (k > 0)

@@ -14,12 +14,13 @@ from specserve.draft.base import Drafter, NoDraft
 from specserve.engine.admission import Admission, Vocabulary
 from specserve.engine.draft_length import DraftLength, Loaded
 from specserve.engine.engine import Engine
-from specserve.engine.runner import EagerRunner
+from specserve.engine.native import make_runner, pick_ops
 from specserve.engine.scheduler import Scheduler
 from specserve.kv.pages import PageAllocator
 from specserve.kv.pool import allocate
 from specserve.models.base import CausalLM
 from specserve.ops import Ops, reference_ops
+from specserve.ops.native import Pool
 from specserve.sampling.processors import LogitsProcessor
 from specserve.text.parts import Parts
 from specserve.text.tokenizer import Tokenizer
@@ -64,11 +65,13 @@ def make_engine(
     max_logprobs: int = -1,
     verify: Verify | None = None,
     ops: Ops | None = None,
+    pool: Pool | None = None,
     detailed: bool = False,
     processors: Sequence[LogitsProcessor] = (),
     logprobs_mode: str = "raw_logprobs",
 ) -> Engine:
-    """Small limits by default. Every slot starts as NaN. `table` is k by number of running requests."""
+    """Small limits by default. Every slot starts as NaN. `table` is k by number of running requests. With a
+    `pool` the network, a packed `Decoder`, and the sampling are native."""
     drafter = drafter or NoDraft()
     config = SchedulerConfig(
         max_model_len=max_model_len or num_pages * page_size,
@@ -90,10 +93,10 @@ def make_engine(
     _bind(drafter, cache[len(model.layers) :])
     by_batch_size = list(table) if table is not None else [0] + [k] * max_num_seqs
     return Engine(
-        EagerRunner(model, cache, drafter.needs.features),
+        make_runner(model, cache, drafter.needs.features, config, pool),  # type: ignore[arg-type]
         drafter,
         verify or load_verifier("standard"),
-        ops or reference_ops(),
+        ops or (pick_ops(reference_ops(), pool) if pool else reference_ops()),
         Scheduler(config, PageAllocator(num_pages, page_size, drafter.needs.successors), drafter.needs),
         Admission(
             config,
