@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "bindings_sampling.h"
+#include "bindings_suffix.h"
 #include "ops.h"
 #include "pack.h"
 #include "probe.h"
@@ -129,4 +130,5 @@ NB_MODULE(_native, m) {
       .def("add_attention", &add_attention)
       .def("run", &run, nb::call_guard<nb::gil_scoped_release>());
   bind_sampling(m);
+  bind_suffix(m);
 }
