@@ -6,8 +6,11 @@ outside this module appends to `tokens` or raises `computed`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from specserve.engine.plan import Plan, Scheduled
 from specserve.engine.sequence import Sequence
+from specserve.sampling.processors import Failure
 from specserve.types import Commit, DraftStats, Verdict
 
 
@@ -37,35 +40,49 @@ def commit_token(seq: Sequence, token: int) -> bool:
     return seq.is_finished
 
 
-def commit_plan(plan: Plan, verdict: Verdict) -> tuple[list[Commit], list[DraftStats]]:
+def commit_plan(
+    plan: Plan, verdict: Verdict, failures: Mapping[int, Failure] | None = None
+) -> tuple[list[Commit], list[DraftStats]]:
     """Write one step's result into its sequences; the news for the drafter, and the counts.
 
-    `verdict` covers `plan.sampling_items`, in order.
+    `verdict` covers `plan.sampling_items`, in order, and `failures` has numbers of them.
     """
     commits: list[Commit] = []
     drafts: list[DraftStats] = []
-    results = iter(zip(verdict.accepted, verdict.next_tokens, strict=True))
+    results = iter(enumerate(zip(verdict.accepted, verdict.next_tokens, strict=True)))
     for item in plan.items:
         if item.samples:
-            accepted, next_token = next(results)
-            end = _commit_sampled(item, accepted, next_token, drafts)
+            number, (accepted, next_token) = next(results)
+            end = _commit_sampled(item, accepted, next_token, drafts, (failures or {}).get(number))
         else:
             end = item.start + item.num_rows
         item.seq.computed = end
-        commits.append(
-            Commit(item.seq.seq_id, item.start, end, item.row, item.seq.tokens, item.seq.table.pages)
-        )
+        if end > item.start:  # nothing follows the row of a request that failed at once
+            commits.append(
+                Commit(item.seq.seq_id, item.start, end, item.row, item.seq.tokens, item.seq.table.pages)
+            )
     return commits, drafts
 
 
-def _commit_sampled(item: Scheduled, accepted: int, next_token: int, drafts: list[DraftStats]) -> int:
+def _commit_sampled(
+    item: Scheduled,
+    accepted: int,
+    next_token: int,
+    drafts: list[DraftStats],
+    failure: Failure | None,
+) -> int:
     """Commit drafts kept by the rule and the token after them; return up to where rows are true.
 
-    The row of the last known token is true, and those of kept drafts; the next token has no row yet.
+    The row of the last known token is true, and those of kept drafts; the next token has no row yet. Token i
+    comes from row i: a text that needs the row that failed ends with an error there, as it would without
+    guesses.
     """
     seq = item.seq
     known = len(seq.tokens)
-    for token in (*item.draft[:accepted], next_token):
+    for row, token in enumerate((*item.draft[:accepted], next_token)):
+        if failure is not None and row == failure.row:
+            seq.finish_reason = "error"
+            break
         if commit_token(seq, token):
             break
     seq.is_prompt_done = True

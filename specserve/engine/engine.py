@@ -5,6 +5,7 @@ All methods run on one thread, except `check`, which is pure.
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from time import monotonic, perf_counter
 
@@ -22,6 +23,7 @@ from specserve.engine.sequence import Sequence
 from specserve.ops import Ops
 from specserve.sampling.logprobs import gather
 from specserve.sampling.process import RowGroup, process
+from specserve.sampling.processors import Failure
 from specserve.types import (
     Ask,
     AskBatch,
@@ -34,6 +36,8 @@ from specserve.types import (
     StepStats,
 )
 from specserve.verify import Verify
+
+logger = logging.getLogger(__name__)
 
 
 class Engine:
@@ -115,11 +119,13 @@ class Engine:
         forwarded = perf_counter()
 
         raw = keep_rows(plan, rows.logits, is_final=False) if self._is_raw else {}
-        logits = process(self.ops, rows.logits, _row_groups(plan))
+        failures: dict[int, Failure] = {}
+        logits = process(self.ops, rows.logits, _row_groups(plan), failures)
         kept = raw if self._is_raw else keep_rows(plan, logits, is_final=True)
         add_prompt_logprobs(plan, self.runner, self._gather)
         verdict = self.verify(self.ops, logits, plan.draft, plan.sampling, plan.rng)
-        commits, stats.drafts = commit_plan(plan, verdict)
+        commits, stats.drafts = commit_plan(plan, verdict, failures)
+        _log_failures(plan, failures)
         add_logprobs(plan, kept, self._gather)
         verified = perf_counter()
 
@@ -222,6 +228,14 @@ def _row_groups(plan: Plan) -> list[RowGroup]:
         groups.append(RowGroup(first, item.seq.sampling, item.seq.output, item.draft))
         first += 1 + len(item.draft)
     return groups
+
+
+def _log_failures(plan: Plan, failures: dict[int, Failure]) -> None:
+    """Those that cost a request its answer; the others were met by refused guesses only."""
+    for number, failure in failures.items():
+        seq = plan.sampling_items[number].seq
+        if seq.finish_reason == "error":
+            logger.error("Ended with an error: %s", seq.request.request_id, exc_info=failure.error)
 
 
 def _attach(seqs: list[Sequence], asks: AskBatch, draft: Draft) -> None:

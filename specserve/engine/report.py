@@ -38,6 +38,9 @@ def _printable(seq: Sequence) -> str:
 
 def record_emission(seq: Sequence, num_emitted: int, now: float, stats: StepStats) -> None:
     """Token counts and latencies of one sequence's step. `now` is on the clock of the arrival."""
+    if not num_emitted:  # it ended with an error at once
+        seq.last_token = seq.last_token or now
+        return
     stats.num_generation_tokens += num_emitted
     if seq.first_token is None:
         seq.first_token = now

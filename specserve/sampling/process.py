@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specserve.ops import Ops
 from specserve.sampling.counts import Ints, TokenCounts
-from specserve.sampling.processors import RequestLogitsProcessor, apply
+from specserve.sampling.processors import Failure, RequestLogitsProcessor, apply
 from specserve.sampling_params import SamplingParams
 
 
@@ -90,11 +90,14 @@ class RowGroup:
         return self.first_row + 1 + len(self.draft)
 
 
-def process(ops: Ops, logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
+def process(
+    ops: Ops, logits: Tensor, groups: Sequence[RowGroup], failures: dict[int, Failure] | None = None
+) -> Tensor:
     """`logits` [R, V] float32 made final: row i of a group as if output + draft[:i] had been generated.
 
     Works in place and returns what to use. For random sequences the result is log p up to a constant; rows of
-    sequences that ask for nothing are left untouched.
+    sequences that ask for nothing are left untouched. Where processors of others broke goes into `failures`,
+    by the group's number; without it that is raised.
     """
     asking = [group for group in groups if group.sampling.needs_processing]
     if asking:
@@ -103,9 +106,7 @@ def process(ops: Ops, logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
                 _mask(logits[group.first_row : group.end_row], group)
         logits = _penalize(ops, logits, [group for group in asking if group.sampling.counts is not None])
         _ban(logits, [group for group in asking if group.sampling.bad_words])
-        for group in asking:
-            if group.sampling.processors:
-                _customize(logits[group.first_row : group.end_row], group)
+        _customize(logits, groups, failures)
     for group in groups:
         if group.sampling.divides:
             logits[group.first_row : group.end_row].div_(group.sampling.temperature)
@@ -180,9 +181,20 @@ def _banned(group: RowGroup) -> Iterator[tuple[int, int]]:
                 yield group.first_row + place, word[-1]
 
 
-def _customize(rows: Tensor, group: RowGroup) -> None:
-    sampling = group.sampling
-    apply(sampling.processors, rows, sampling.prompt_token_ids, group.output_token_ids, group.draft)
+def _customize(logits: Tensor, groups: Sequence[RowGroup], failures: dict[int, Failure] | None) -> None:
+    for number, group in enumerate(groups):
+        sampling = group.sampling
+        if not sampling.processors:
+            continue
+        rows = logits[group.first_row : group.end_row]
+        failure = apply(
+            sampling.processors, rows, sampling.prompt_token_ids, group.output_token_ids, group.draft
+        )
+        if failure is None:
+            continue
+        if failures is None:
+            raise failure.error
+        failures[number] = failure
 
 
 def _truncate(ops: Ops, logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:

@@ -31,6 +31,19 @@ KEY = "logits_processors"
 RequestLogitsProcessor = Callable[[list[int], list[int], Tensor], Tensor]
 
 
+class ProcessorError(RuntimeError):
+    """A processor raised, or returned what is no row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The first row of a sequence that its processors did not finish. Whether anybody misses it depends on
+    the guesses before it."""
+
+    row: int
+    error: ProcessorError
+
+
 @dataclass(frozen=True, slots=True)
 class LogitsProcessor:
     """One that was named at start."""
@@ -70,16 +83,23 @@ def apply(
     prompt: Sequence[int],
     output: Sequence[int],
     draft: Sequence[int],
-) -> None:
+) -> Failure | None:
     """All rows [1 + len(draft), V] of one sequence, in place, with output + draft[:i] before row i.
 
     Rows behind a guess outside the vocabulary can never be reached, so nobody needs to understand such an id.
+    A processor that breaks ends it at that row: no token may come from there, and the rows behind it stay
+    unprocessed.
     """
-    for row, text in zip(rows, _texts(output, draft, rows.shape[1]), strict=False):
+    for i, (row, text) in enumerate(zip(rows, _texts(output, draft, rows.shape[1]), strict=False)):
         changed = row
-        for processor in processors:
-            changed = processor(list(prompt), list(text), changed)
+        try:
+            for processor in processors:
+                changed = processor(list(prompt), list(text), changed)
+        except ProcessorError as error:
+            row.zero_()  # it may have been changed in part; rules that look ahead want a distribution
+            return Failure(i, error)
         row.copy_(changed)
+    return None
 
 
 def _texts(output: Sequence[int], draft: Sequence[int], vocab_size: int) -> Iterator[list[int]]:
@@ -123,16 +143,16 @@ def _without_prompt(function: Callable[[list[int], Tensor], Tensor]) -> RequestL
 
 
 def _checked(name: str, function: RequestLogitsProcessor) -> RequestLogitsProcessor:
-    """A processor that breaks fails the step; the log then says whose fault it was."""
+    """A processor whose mistakes have its name and one type."""
 
     def call(prompt: list[int], output: list[int], logits: Tensor) -> Tensor:
         try:
             changed = function(prompt, output, logits)
         except Exception as error:
-            raise RuntimeError(f"the logits processor {name!r} failed: {error!r}") from error
+            raise ProcessorError(f"the logits processor {name!r} failed: {error!r}") from error
         if not isinstance(changed, Tensor) or changed.shape != logits.shape:
             got = tuple(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
-            raise RuntimeError(
+            raise ProcessorError(
                 f"the logits processor {name!r} must return a tensor like its row, {tuple(logits.shape)}; "
                 f"got {got}"
             )

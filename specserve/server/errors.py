@@ -83,7 +83,8 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, HTTPException):  # of the framework: no such path, method not allowed
         phrase = HTTPStatus(error.status_code).phrase
         return ApiError(error.status_code, str(error.detail), kind=phrase, headers=error.headers)
-    return ApiError(500, "Internal server error.")
+    # The server closes the connection then, and a client that is not told would use it once more.
+    return ApiError(500, "Internal server error.", headers={"Connection": "close"})
 
 
 def schema_error(error: ValidationError) -> ApiError:

@@ -44,7 +44,7 @@ class Ticket:
         if output.finish_reason is not None:
             self._open.discard((output.request_id, output.index))
         if output.finish_reason == "error":
-            self.fail(ApiError(500, "The step that computed this request failed."))
+            self.fail(ApiError(500, "This request failed while it was computed; the server's log says why."))
         elif self._is_stream and len(self._pending) > self._max_pending:
             self.fail(ApiError(408, f"Aborted: {len(self._pending)} chunks were waiting to be read."))
         elif self._is_stream or self.is_finished:

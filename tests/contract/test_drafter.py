@@ -67,7 +67,7 @@ def test_a_verifier_that_accepts_everything_is_noticed() -> None:
 
 
 def test_rejected_rows_counted_as_computed_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def commit_all(plan: Plan, verdict: Verdict) -> tuple[list[Commit], list[DraftStats]]:
+    def commit_all(plan: Plan, verdict: Verdict, _: object) -> tuple[list[Commit], list[DraftStats]]:
         commits, drafts = commit_plan(plan, verdict)
         for item in plan.items:
             item.seq.computed = max(item.seq.computed, item.start + item.num_rows - 1)
@@ -79,7 +79,7 @@ def test_rejected_rows_counted_as_computed_are_noticed(monkeypatch: pytest.Monke
 
 
 def test_a_drafter_told_of_rejected_rows_notices(monkeypatch: pytest.MonkeyPatch) -> None:
-    def commit_all(plan: Plan, verdict: Verdict) -> tuple[list[Commit], list[DraftStats]]:
+    def commit_all(plan: Plan, verdict: Verdict, _: object) -> tuple[list[Commit], list[DraftStats]]:
         commits, drafts = commit_plan(plan, verdict)
         pairs = zip(commits, plan.items, strict=True)
         return [replace(commit, end=item.start + item.num_rows) for commit, item in pairs], drafts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -118,5 +119,18 @@ def test_what_it_is_given_is_its_own_to_change() -> None:
 )
 def test_a_broken_one_is_named(how: str, words: str) -> None:
     own = of_request(load_processors([HERE + "breaks"]), params(breaks=how))
-    with pytest.raises(RuntimeError, match=words):
-        apply(own, torch.zeros(1, 8), [1], [], [])
+    failure = apply(own, torch.zeros(1, 8), [1], [], [])
+    assert failure is not None
+    assert re.search(words, str(failure.error))
+
+
+def test_rows_before_the_one_that_broke_are_done_and_those_behind_it_are_left() -> None:
+    """And itself is some distribution, whatever it had become."""
+    loaded = load_processors([HERE + "no_repeats", HERE + "breaks"])
+    own = of_request(loaded, params(no_repeats=1, breaks="error", after=2))
+    rows = torch.ones(4, 8)
+    failure = apply(own, rows, [1], [2], [3, 4, 5])
+    assert failure is not None
+    assert failure.row == 1
+    banned = torch.ones(8).index_fill(0, torch.tensor([2]), -torch.inf)
+    assert rows.tolist() == [banned.tolist(), [0.0] * 8, [1.0] * 8, [1.0] * 8]

@@ -40,6 +40,10 @@ def test_a_bug_s_message_stays_here() -> None:
     assert "a bug" not in as_api_error(ValueError("a bug")).message
 
 
+def test_after_a_bug_no_client_uses_the_connection_again() -> None:
+    assert as_api_error(ValueError("a bug")).response().headers["connection"] == "close"
+
+
 def test_messages_that_quote_the_client_are_bounded_and_printable() -> None:
     response = ApiError(400, "\ud800" * 10_000).response()
     assert len(json.loads(response.body)["error"]["message"]) == MAX_MESSAGE

@@ -40,10 +40,18 @@ def alternate(params: SamplingParams) -> Callable[[list[int], Tensor], Tensor] |
 
 
 def breaks(params: SamplingParams) -> Any:
-    """Wrong in the way that is named."""
-    how = (params.extra_args or {}).get("breaks")
-    wrong = {"shape": lambda *_: torch.zeros(3), "type": lambda *_: None, "error": lambda *_: 1 // 0}
-    return None if how is None else wrong[how]
+    """Wrong in the way that is named, in the row behind `after` tokens of output (0)."""
+    extra = params.extra_args or {}
+    if "breaks" not in extra:
+        return None
+    wrong = {"shape": lambda _: torch.zeros(3), "type": lambda _: None, "error": _fails}[extra["breaks"]]
+    after = extra.get("after", 0)
+    return lambda output, logits: wrong(logits) if len(output) == after else logits
+
+
+def _fails(logits: Tensor) -> Tensor:
+    logits[::2] = torch.nan  # on its way
+    raise ZeroDivisionError
 
 
 NOT_CALLABLE = 7
