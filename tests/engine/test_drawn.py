@@ -4,6 +4,7 @@ bits."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,19 @@ from tests.support.traffic import mixed_traffic, sampled
 
 V, HORIZON = 5, 3
 OPS = fast_ops()
+PAIRS: list[tuple[str, Method]] = [
+    ("standard", "probabilistic"),
+    ("block", "probabilistic"),
+    ("coupled", "coupled"),
+]
+ASKED: list[tuple[dict[str, Any] | None, int]] = [  # of a drafter with 3 guesses, and the most it may get
+    (None, 3),
+    ({"enabled": False}, 0),
+    ({"num_speculative_tokens": 2}, 2),
+    ({"num_speculative_tokens": 0}, 0),
+    ({"num_speculative_tokens": 1}, 1),
+    ({"enabled": True}, 3),
+]
 
 
 # --- the law ----------------------------------------------------------------------------------
@@ -41,11 +55,9 @@ def toy_model(seed: int = 0) -> tuple[StubModel, Toy]:
 
 
 @pytest.mark.parametrize("ids", [None, [3, 1, 0]])
-@pytest.mark.parametrize(
-    ("rule", "method"), [("standard", "probabilistic"), ("block", "probabilistic"), ("coupled", "coupled")]
-)
+@pytest.mark.parametrize(("rule", "method"), PAIRS)
 def test_texts_of_an_engine_have_the_targets_law(rule: str, method: Method, ids: list[int] | None) -> None:
-    """Many requests at once, k from 0 to 3 as the row budget has it."""
+    """Many requests at once, k from 0 to 3 as the row budget and the requests have it."""
     n = 3_000
     model, law = toy_model()
     drafter = Sampler(model, method, ids=ids)
@@ -62,11 +74,55 @@ def test_texts_of_an_engine_have_the_targets_law(rule: str, method: Method, ids:
         ops=OPS,
         verify=load_verifier(rule),
     )
-    params = [SamplingParams(temperature=1.0, max_tokens=HORIZON + 2, seed=seed) for seed in range(n)]
+    params = [
+        SamplingParams(
+            temperature=1.0, max_tokens=HORIZON + 2, seed=seed, speculation=ASKED[seed % len(ASKED)][0]
+        )
+        for seed in range(n)
+    ]
     found = run(engine, [request(str(i), [0], one) for i, one in enumerate(params)])
     texts = [tuple(found[str(i)].token_ids[:HORIZON]) for i in range(n)]
     check_law(joint_counts(texts, V), law.joint(HORIZON), 1e-4)
     assert 0.2 * found.num_drafted < found.num_accepted < found.num_drafted
+
+
+# --- what each request asks for ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rule", "method"), PAIRS)
+@pytest.mark.parametrize("ids", [None, range(20)])
+def test_each_request_gets_as_many_drawn_guesses_as_it_asked_for(
+    ids: Sequence[int] | None, rule: str, method: Method
+) -> None:
+    """Side by side in one batch; without guesses a text is plain decoding's, whatever its neighbours draw."""
+    model = StubModel()
+    requests = [
+        request(f"{asked}/{seed}", [5, 2, seed], sampled(24, seed=seed, speculation=asked, ignore_eos=True))
+        for seed in range(3)
+        for asked, _ in ASKED
+    ]
+    expected = plain(
+        model, [replace(one, params=replace(one.params, speculation=None)) for one in requests], ops=OPS
+    )
+    engine = make_engine(
+        model,
+        Sampler(model, method, ids=ids),
+        k=3,
+        max_num_seqs=12,
+        ops=OPS,
+        verify=load_verifier(rule),
+    )
+    found = run(engine, requests)
+    for asked, most in ASKED:
+        own = [found[f"{asked}/{seed}"] for seed in range(3)]
+        specs = [result.last.spec_decode_metrics for result in own]
+        lengths = {n for spec in specs if spec for n in spec.acceptance_histogram_by_draft_length}
+        assert max(lengths, default=0) == most, asked
+        assert len(specs) == 3
+        assert {spec.num_spec_tokens for spec in specs if spec} == {most}
+        texts = [result.token_ids for result in own]
+        right = [expected[f"{asked}/{seed}"].token_ids for seed in range(3)]
+        assert (texts == right) == (most == 0 or method == "coupled"), asked
 
 
 # --- the bits ---------------------------------------------------------------------------------
