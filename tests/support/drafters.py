@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -56,7 +57,39 @@ def random_guesses(vocab_size: int = 32, seed: int = 0) -> Guesser:
     return Guesser(guess)
 
 
-def self_draft(model: StubModel) -> Guesser:
+class Foresight(Protocol):
+    """Whoever knows how a text goes on: a stub target for greedy texts, `Known` for given ones."""
+
+    vocab_size: int
+
+    def continuation(self, tokens: Sequence[int], num_tokens: int) -> list[int]: ...
+
+
+class Known:
+    """Texts known beforehand, whatever they were drawn with; behind their end stands the token 0."""
+
+    def __init__(self, texts: Iterable[Sequence[int]], vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+        self.texts = [list(text) for text in texts]
+
+    def continuation(self, tokens: Sequence[int], num_tokens: int) -> list[int]:
+        length, known = len(tokens), list(tokens)
+        text = next((text for text in self.texts if text[:length] == known), known)
+        return (text[length : length + num_tokens] + [0] * num_tokens)[:num_tokens]
+
+
+def half_right(known: Foresight, seed: int = 0) -> Guesser:
+    """Any number of guesses, each of them with equal chance the right one or any id."""
+
+    def guess(ask: Ask) -> list[int]:
+        random = _random(ask, seed)
+        right = known.continuation(ask.tokens, random.randint(0, ask.num_tokens))
+        return [token if random.random() < 0.5 else random.randrange(known.vocab_size) for token in right]
+
+    return Guesser(guess)
+
+
+def self_draft(model: Foresight) -> Guesser:
     """The target as its own drafter: greedy continuations, all accepted at temperature 0."""
     return Guesser(lambda ask: model.continuation(list(ask.tokens), ask.num_tokens))
 
@@ -86,7 +119,7 @@ def always_wrong(texts: Iterable[Sequence[int]], vocab_size: int = 32) -> Guesse
     return Guesser(guess)
 
 
-def out_of_vocabulary(model: StubModel) -> Guesser:
+def out_of_vocabulary(model: Foresight) -> Guesser:
     """A right guess, then ids no target has: negative, one past the end, beyond 32 bits."""
     strange = (-1, model.vocab_size, 2**40, -(2**40))
 
@@ -97,7 +130,7 @@ def out_of_vocabulary(model: StubModel) -> Guesser:
     return Guesser(guess)
 
 
-def end_token_inside(model: StubModel, eos_token_id: int) -> Guesser:
+def end_token_inside(model: Foresight, eos_token_id: int) -> Guesser:
     """The right continuation with an end token in its middle, and text after it."""
 
     def guess(ask: Ask) -> list[int]:

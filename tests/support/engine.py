@@ -66,12 +66,14 @@ def make_engine(
     verify: Verify | None = None,
     ops: Ops | None = None,
     pool: Pool | None = None,
+    cache_type: torch.dtype | None = None,
     detailed: bool = False,
     processors: Sequence[LogitsProcessor] = (),
     logprobs_mode: str = "raw_logprobs",
 ) -> Engine:
     """Small limits by default. Every slot starts as NaN. `table` is k by number of running requests. With a
-    `pool` the network, a packed `Decoder`, and the sampling are native."""
+    `pool` the network, a packed `Decoder`, and the sampling are native; `cache_type` is the type of the
+    target's keys and values."""
     drafter = drafter or NoDraft()
     config = SchedulerConfig(
         max_model_len=max_model_len or num_pages * page_size,
@@ -86,7 +88,8 @@ def make_engine(
         enable_chunked_prefill=chunking,
         max_waiting=max_waiting,
     )
-    cache = allocate([*model.layers, *drafter.needs.layers], num_pages, page_size, torch.device("cpu"))
+    shapes = [replace(shape, dtype=cache_type or shape.dtype) for shape in model.layers]
+    cache = allocate([*shapes, *drafter.needs.layers], num_pages, page_size, torch.device("cpu"))
     for layer in cache:
         layer.keys.fill_(torch.nan)
         layer.values.fill_(torch.nan)

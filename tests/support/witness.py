@@ -51,6 +51,7 @@ class Recording:
         self.stories: dict[int, Story] = {}
         self.forgotten: set[int] = set()
         self.num_proposed = 0
+        self.num_chunks = 0  # commits that end before the last known token: of a prompt, or recomputed
 
     @property
     def num_restarts(self) -> int:
@@ -101,6 +102,7 @@ class Recording:
             check(commit.start % self._page_size == 0, f"rows {story.computed}..{commit.start} are missing")
             story.num_restarts += not is_new
         story.computed = commit.end
+        self.num_chunks += commit.end < len(commit.tokens) - 1
         check(list(commit.tokens[: len(story.tokens)]) == story.tokens, "a true token changed")
         story.tokens = list(commit.tokens)
         if self._model is not None and commits.features is not None:
