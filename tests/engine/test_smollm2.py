@@ -48,12 +48,12 @@ NUM_RANDOM = 400
 @cache
 def short() -> Traffic:
     """The first request is long enough for 16 guesses, and its context for a second block of the softmax."""
-    return make_traffic(2, [18, 5, 8, 10, 10, 5, 6, 7])
+    return make_traffic(2, [18, 5, 8, 10, 9, 5, 6, 7], enough=10)
 
 
 @cache
 def long() -> Traffic:
-    return make_traffic(4, [40, 12, 20, 30, 28, 8, 16, 24])
+    return make_traffic(4, [40, 12, 20, 30, 28, 8, 16, 24], enough=40)
 
 
 @cache

@@ -63,7 +63,7 @@ SAMPLINGS: dict[str, dict[str, Any]] = {
 
 SHARED = "The cat sat on the mat. The dog sat on the log. "
 REST = [  # each goes its own way at once: who knows the texts can tell them apart by their prompts
-    "The cat sat on the mat. The dog and the cat and the rat sat on the hat. The",
+    "The cat sat on the mat. The dog and the cat and the rat sat on the hat. The dog sat on the cat. The",
     "My",
     "A bird sat on",
     "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\nThe capital of",
@@ -78,10 +78,12 @@ LEADERS = [0, 3]  # those that a cell has first of all: the longest, which share
 
 @dataclass(frozen=True)
 class Traffic:
-    """`prompts[i]` is answered with at most `lengths[i]` tokens; `shared` begins the first few."""
+    """`prompts[i]` is answered with at most `lengths[i]` tokens; `shared` begins the first few. Only cells
+    that want to guess more at once go beyond `enough` tokens."""
 
     prompts: list[list[int]]
     lengths: list[int]
+    enough: int
     shared: list[int]
 
     @property
@@ -89,18 +91,22 @@ class Traffic:
         longest = max(len(p) + n for p, n in zip(self.prompts, self.lengths, strict=True))
         return -(-longest // PAGE_SIZE) * PAGE_SIZE
 
-    def request(self, sampling: str, i: int, **more: Any) -> Request:
+    def length(self, i: int, k: int) -> int:
+        """A first guess of k tokens has one token before it and one behind it."""
+        return min(self.lengths[i], max(self.enough, k + 2))
+
+    def request(self, sampling: str, i: int, max_tokens: int, **more: Any) -> Request:
         """Its name says which one it is; `more` is of `SamplingParams`."""
         params = SamplingParams(
-            **SAMPLINGS[sampling], seed=i, max_tokens=self.lengths[i], logprobs=0, detokenize=False, **more
+            **SAMPLINGS[sampling], seed=i, max_tokens=max_tokens, logprobs=0, detokenize=False, **more
         )
         return request(f"{sampling}/{i}", self.prompts[i], params)
 
 
-def make_traffic(times: int, lengths: list[int]) -> Traffic:
+def make_traffic(times: int, lengths: list[int], enough: int) -> Traffic:
     tokenizer = Tokenizer.load(find_model(MODEL).path)
     prompts = [tokenizer.encode(SHARED * times * (i < NUM_SHARING) + text) for i, text in enumerate(REST)]
-    return Traffic(prompts, lengths, tokenizer.encode(SHARED * times))
+    return Traffic(prompts, lengths, enough, tokenizer.encode(SHARED * times))
 
 
 # --- the target -------------------------------------------------------------------------------
@@ -139,28 +145,40 @@ def make_target(weight_class: WeightClass | None, traffic: Traffic, num_threads:
 
 @dataclass(frozen=True)
 class Answer:
-    """Of one request: ids, their log-probabilities, and why it ended. `text` is prompt and answer and, behind
-    an end token, how it would have gone on: for drafters that know everything."""
+    """Of one request: ids, their log-probabilities, and why it ended."""
 
     ids: list[int]
     logprobs: list[Logprobs]
     reason: str | None
-    text: list[int] = field(default_factory=list, compare=False)
+
+    def cut(self, max_tokens: int) -> Answer:
+        """What is asked for less, and for no more behind an end token, gets of this one."""
+        num = self.ids.index(END) + 1 if END in self.ids[:max_tokens] else max_tokens
+        reason = "stop" if self.ids[num - 1] == END else "length"
+        return Answer(self.ids[:num], self.logprobs[:num], reason)
 
 
-Expected = dict[str, Answer]  # by the request's name
+# By the request's name; they go on behind an end token, so that drafters may know that, too.
+Expected = dict[str, Answer]
 
 
 def together(target: Target, cells: Sequence[Cell]) -> Expected:
     """What the cells ask for, in one batch without speculation, shared pages or chunks."""
-    asked = {(cell.sampling, i) for cell in cells for i in cell.chosen}
-    requests = [target.traffic.request(*one, ignore_eos=True) for one in sorted(asked)]
-    num_pages = len(requests) * target.traffic.max_model_len // PAGE_SIZE
-    budget = sum(len(one.prompt_token_ids) for one in requests)
+    traffic = target.traffic
+    lengths: dict[tuple[str, int], int] = {}
+    for cell in cells:
+        for i in cell.chosen:
+            asked = traffic.length(i, cell.most)
+            lengths[cell.sampling, i] = max(asked, lengths.get((cell.sampling, i), 0))
+    requests = [traffic.request(*key, lengths[key], ignore_eos=True) for key in sorted(lengths)]
     engine = target.engine(
-        None, num_pages=num_pages, max_num_seqs=len(requests), budget=budget, caching=False
+        None,
+        num_pages=len(requests) * traffic.max_model_len // PAGE_SIZE,
+        max_num_seqs=len(requests),
+        budget=sum(len(one.prompt_token_ids) for one in requests),
+        caching=False,
     )
-    return _answers(run(engine, requests), requests)
+    return answers(run(engine, requests))
 
 
 def alone(target: Target) -> Expected:
@@ -169,19 +187,16 @@ def alone(target: Target) -> Expected:
     for sampling in SAMPLINGS:
         for i in range(MAX_REQUESTS):
             engine = target.engine(None, num_pages=64, budget=512, caching=False)
-            one = target.traffic.request(sampling, i, ignore_eos=True)
-            found |= _answers(run(engine, [one]), [one])
+            one = target.traffic.request(sampling, i, target.traffic.lengths[i], ignore_eos=True)
+            found |= answers(run(engine, [one]))
     return found
 
 
-def _answers(found: Run, requests: Sequence[Request]) -> Expected:
-    """An end token ends a text, though these went on."""
-    answers = {}
-    for one in requests:
-        ids, logprobs = found[one.request_id].token_ids, found[one.request_id].logprobs or []
-        num, reason = (ids.index(END) + 1, "stop") if END in ids else (len(ids), "length")
-        answers[one.request_id] = Answer(ids[:num], logprobs[:num], reason, [*one.prompt_token_ids, *ids])
-    return answers
+def answers(found: Run) -> Expected:
+    return {
+        name: Answer(result.token_ids, result.logprobs or [], result.finish_reason)
+        for (name, _), result in found.results.items()
+    }
 
 
 # --- drafters ---------------------------------------------------------------------------------
@@ -288,7 +303,7 @@ ASKED: list[dict[str, Any] | None] = [
     None,
     {"num_speculative_tokens": 1},
 ]
-FORCED = (1, 4, 7)  # before these steps the last in line loses its pages
+FORCED = (1, 5)  # before these steps the last in line loses its pages
 
 
 @dataclass(frozen=True)
@@ -326,6 +341,11 @@ class Cell:
         return [0] + [8 if self.k == "request" else self.k] * MAX_REQUESTS
 
     @property
+    def most(self) -> int:
+        """The most guesses that one step may have."""
+        return max(self.table)
+
+    @property
     def is_sure(self) -> bool:
         """Whether a guess of the target itself, drawn with its noise, must be its own token."""
         return self.sampling == "greedy" or (self.method == "coupled" and self.sampling == "random")
@@ -355,9 +375,9 @@ def run_cell(
 ) -> Tally:
     """Run it and compare: raises unless every answer is the expected one, bit for bit. `change` may break
     the engine before."""
-    texts = [expected[f"{cell.sampling}/{i}"].text for i in cell.chosen]
+    texts = [[*target.traffic.prompts[i], *expected[f"{cell.sampling}/{i}"].ids] for i in cell.chosen]
     known = Known(texts, target.model.vocab_size)
-    inner = DRAFTERS[cell.drafter](target, known, cell.method, max(cell.table))
+    inner = DRAFTERS[cell.drafter](target, known, cell.method, cell.most)
     drafter = Recording(inner, PAGE_SIZE)
     engine = target.engine(
         drafter,
@@ -375,7 +395,7 @@ def run_cell(
         run(engine, [request("primer", [*target.traffic.shared, 5], greedy(1))])
     requests, arrivals = _arriving(target.traffic, cell)
     found = run(engine, requests, arrivals=arrivals, before_step=_forcing(engine, cell))
-    compare(found, expected, cell)
+    compare(found, expected, cell, target.traffic)
     return _tally(found, drafter, cell)
 
 
@@ -388,7 +408,7 @@ def _arriving(traffic: Traffic, cell: Cell) -> tuple[list[Request], dict[str, in
     """Its requests, the first one at once and the others soon."""
     requests = []
     for i in cell.chosen:
-        one = traffic.request(cell.sampling, i)
+        one = traffic.request(cell.sampling, i, traffic.length(i, cell.most))
         asked = ASKED[(i + cell.order) % len(ASKED)] if cell.k == "request" else None
         tenant = one.request_id if cell.caching == "miss" else ""
         requests.append(replace(one, params=replace(one.params, speculation=asked), tenant=tenant))
@@ -408,11 +428,10 @@ def _forcing(engine: Engine, cell: Cell) -> Callable[[int], None] | None:
     return before_step
 
 
-def compare(found: Run, expected: Expected, cell: Cell) -> None:
+def compare(found: Run, expected: Expected, cell: Cell, traffic: Traffic) -> None:
     """Equal ids, log-probabilities and reasons; floats are equal when their bits are."""
-    for (name, _), result in found.results.items():
-        right = expected[name]
-        answer = Answer(result.token_ids, result.logprobs or [], result.finish_reason)
+    for name, answer in answers(found).items():
+        right = expected[name].cut(traffic.length(int(name.rpartition("/")[2]), cell.most))
         if answer != right:
             pairs = zip(answer.ids, right.ids, strict=False)
             place = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
