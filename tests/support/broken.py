@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from specserve.engine.runner import NativeRunner, StepRows
@@ -13,7 +14,7 @@ from specserve.ops import Ops
 from specserve.ops.native import make_pool
 from specserve.ops.philox import RESIDUAL, TARGET
 from specserve.ops.program import Limits
-from specserve.types import Ask, Draft, RowRng, Rows, SamplingRows, Verdict
+from specserve.types import Ask, Draft, DraftProbs, RowRng, Rows, SamplingRows, Verdict
 from specserve.verify import block, coupled, drawn, load_verifier
 from tests.support.law import Choose, Guess, Text
 
@@ -61,11 +62,22 @@ def with_noise_of(purpose: int) -> Choose:
     """Draws with noise that is meant for something else; and it belongs to the position, not to the block."""
 
     def choose(ops: Ops, logits: Tensor, asks: Sequence[Ask], places: Sequence[int], ids: Any) -> Any:
+        scaled = logits / torch.tensor([ask.temperature for ask in asks])[:, None]
         indices = [len(ask.tokens) + place for ask, place in zip(asks, places, strict=True)]
-        columns = ops.draw(logits, [1.0] * len(asks), [ask.seed for ask in asks], indices, purpose)
-        return (columns if ids is None else ids[columns]).tolist(), logits.softmax(1)
+        seeds = [ask.seed for ask in asks]
+        tokens = ops.draw(_by_target_id(scaled, ids), [1.0] * len(asks), seeds, indices, purpose)
+        return tokens.tolist(), scaled.softmax(1)
 
     return choose
+
+
+def _by_target_id(logits: Tensor, ids: Tensor | None) -> Tensor:
+    """Noise belongs to an id of the target; to share it, a drafter draws there."""
+    if ids is None:
+        return logits
+    wide = logits.new_full((len(logits), int(ids.max()) + 1), -torch.inf)
+    wide[:, ids] = logits
+    return wide
 
 
 def stops_when_unsure(inner: Guess, least: float = 0.3) -> Guess:
@@ -76,11 +88,15 @@ def stops_when_unsure(inner: Guess, least: float = 0.3) -> Guess:
         cut = []
         for tokens, q in zip(draft.tokens, draft.q or [], strict=True):
             assert q is not None
-            chances = [float(q.probs[j, token]) for j, token in enumerate(tokens)]
+            chances = [_chance(q, j, token) for j, token in enumerate(tokens)]
             cut.append(tokens[: next((j for j, chance in enumerate(chances) if chance < least), len(tokens))])
         return Draft(cut, draft.q)
 
     return propose
+
+
+def _chance(q: DraftProbs, place: int, token: int) -> float:
+    return float(q.probs[place, token] if q.ids is None else q.probs[place, q.ids == token].sum())
 
 
 def misreports(inner: Guess) -> Guess:

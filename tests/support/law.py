@@ -194,6 +194,11 @@ def probabilistic(*arguments: Any) -> tuple[list[int], Tensor | None]:
     return guess(ops, "probabilistic", *rest)
 
 
+def greedy(*arguments: Any) -> tuple[list[int], Tensor | None]:
+    ops, *rest = arguments
+    return guess(ops, "greedy", *rest)
+
+
 def coupled(*arguments: Any) -> tuple[list[int], Tensor | None]:
     ops, *rest = arguments
     return guess(ops, "coupled", *rest)
@@ -206,7 +211,18 @@ def sampled(
     temperature: float = 1.0,
 ) -> Guess:
     """Draws from another toy's law, whose column c is the target id `ids[c]`."""
-    columns = None if ids is None else torch.tensor(ids)
+
+    def rows(prefixes: Sequence[Text]) -> Tensor:
+        return draft_target.flat[[draft_target.row(prefix) for prefix in prefixes]]
+
+    return chosen(rows, None if ids is None else torch.tensor(ids), choose, temperature)
+
+
+def chosen(
+    rows: Callable[[Sequence[Text]], Tensor], ids: Tensor | None, choose: Choose, temperature: float
+) -> Guess:
+    """One guess after the other from a drafter's logits after each text, [n, Vd]; column c is the target id
+    `ids[c]`."""
 
     def propose(ops: Ops, prefixes: list[Text], seeds: list[int], indices: list[int], k: int) -> Draft:
         tokens: list[list[int]] = [[] for _ in prefixes]
@@ -215,12 +231,12 @@ def sampled(
         ]
         q = []
         for place in range(k):
-            rows = [draft_target.row((*p, *t)) for p, t in zip(prefixes, tokens, strict=True)]
-            found, probs = choose(ops, draft_target.flat[rows], asks, [place] * len(asks), columns)
+            logits = rows([(*p, *t) for p, t in zip(prefixes, tokens, strict=True)])
+            found, probs = choose(ops, logits, asks, [place] * len(asks), ids)
             q.append(probs)
             for own, token in zip(tokens, found, strict=True):
                 own.append(token)
-        return Draft(tokens, draft_probs(asks, q, columns))
+        return Draft(tokens, draft_probs(asks, q, ids))
 
     return propose
 
