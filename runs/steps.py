@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import sys
 import time
+from array import array
 from collections.abc import Sequence
 
-import torch
 from workers import answer
 
 from specserve.bench.fidelity import parse_variant
 from specserve.config.engine import engine_config
 from specserve.engine.build import Deployment, build
-from specserve.types import Rows
+from specserve.types import Batch
 
 NUM_CONTEXT = 1024
 
@@ -36,13 +36,13 @@ def step_ms(
     """
     page_size = deployment.scheduler.page_size
     end = start + len(tokens)
-    span, pages = torch.arange(start, end), list(range(-(-end // page_size)))
-    rows = Rows(torch.tensor(tokens), span, span, [0, len(tokens)], [end], [pages], page_size)
+    span, pages = array("q", range(start, end)), list(range(-(-end // page_size)))
+    batch = Batch(array("q", tokens), span, span, [0, len(tokens)], [end], [pages], page_size)
     wanted = list(range(first_wanted, len(tokens)))
     times = []
     for _ in range(repeats + 1):
         began = time.perf_counter()
-        deployment.engine.runner.forward(rows, wanted)
+        deployment.engine.runner.forward(batch, wanted)
         times.append(1e3 * (time.perf_counter() - began))
     return times[1:]
 

@@ -7,6 +7,7 @@ Order of reading: what a user asks (`SamplingParams`, `Request`), what a step is
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -86,6 +87,20 @@ class Rows:
     block_tables: list[list[int]]  # [n] page ids, in order of position
     page_size: int
     key_limits: Tensor | None = None  # [num_rows] int64: row r sees keys at positions < key_limits[r]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`Rows` as the host knows them, field by field: plain numbers, whose addresses a native call takes."""
+
+    ids: array[int]  # "q", as the next two
+    positions: array[int]
+    slots: array[int]
+    starts: list[int]
+    contexts: list[int]
+    block_tables: list[list[int]]
+    page_size: int
+    key_limits: array[int] | None = None  # "i"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ bits do not depend on the chunk it is in, so it need not be decoded alone.
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from specserve.engine.runner import logits_in_parts
 from specserve.errors import ConfigError
 from specserve.llm import LLM
 from specserve.ops.native import WeightClass
-from specserve.types import Rows, SamplingParams
+from specserve.types import Batch, SamplingParams
 
 CLASSES = ("auto", *get_args(WeightClass))
 NUM_TOGETHER = 16  # answers generated at a time
@@ -111,11 +112,11 @@ def answer_logits(deployment: Deployment, sample: Sample) -> Iterator[Tensor]:
         yield from logits_in_parts(runner, max(first - start, 0), end - start)
 
 
-def _one_sequence(ids: list[int], start: int, end: int, page_size: int) -> Rows:
+def _one_sequence(ids: list[int], start: int, end: int, page_size: int) -> Batch:
     """Rows [start, end) of a sequence whose pages are the cache's first: slot = position."""
-    span = torch.arange(start, end)
+    span = array("q", range(start, end))
     pages = list(range(-(-end // page_size)))
-    return Rows(torch.tensor(ids[start:end]), span, span, [0, end - start], [end], [pages], page_size)
+    return Batch(array("q", ids[start:end]), span, span, [0, end - start], [end], [pages], page_size)
 
 
 def reference_logits(deployment: Deployment, samples: Sequence[Sample]) -> list[Tensor]:

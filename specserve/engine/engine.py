@@ -114,13 +114,14 @@ class Engine:
         self._plan = plan
         stats = StepStats()
         self._mark_scheduled(plan)
-        batch = build_batch(plan, self.scheduler.config.page_size, self._vocab_size, self.runner.device)
+        batch = build_batch(plan, self.scheduler.config.page_size, self._vocab_size)
+        groups = _row_groups(plan)
         rows = self.runner.forward(batch, logits_rows(plan))
         forwarded = perf_counter()
 
         raw = keep_rows(plan, rows.logits, is_final=False) if self._is_raw else {}
         failures: dict[int, Failure] = {}
-        logits = process(self.ops, rows.logits, _row_groups(plan), failures)
+        logits = process(self.ops, rows.logits, groups, failures)
         kept = raw if self._is_raw else keep_rows(plan, logits, is_final=True)
         add_prompt_logprobs(plan, self.runner, self._gather)
         verdict = self.verify(self.ops, logits, plan.draft, plan.sampling, plan.rng)

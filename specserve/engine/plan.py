@@ -34,31 +34,26 @@ class Plan:
     num_preemptions: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
+    # Of whoever samples, once the plan is closed.
     sampling_items: list[Scheduled] = field(default_factory=list)
+    draft: Draft = field(default_factory=lambda: Draft([]))
+    sampling: SamplingRows = field(default_factory=lambda: SamplingRows([]))
+    rng: RowRng = field(default_factory=lambda: RowRng([], []))
 
     def close(self) -> None:
-        """Lay the rows out, in order."""
+        """Lay the rows out, in order, and put together what verification will see of them: here the caches
+        are warm, behind the rows' run they are not."""
         row = 0
         for item in self.items:
             item.row = row
             row += item.num_rows
-        self.sampling_items = [item for item in self.items if item.samples]
+        items = self.sampling_items = [item for item in self.items if item.samples]
+        seqs, probs = [item.seq for item in items], [item.draft_probs for item in items]
+        is_drawn = any(own is not None for own in probs)
+        self.draft = Draft([item.draft for item in items], probs if is_drawn else None)
+        self.sampling = SamplingRows([seq.temperature for seq in seqs])
+        self.rng = RowRng([seq.seed for seq in seqs], [len(seq.tokens) for seq in seqs])
 
     @property
     def num_rows(self) -> int:
         return sum(item.num_rows for item in self.items)
-
-    @property
-    def draft(self) -> Draft:
-        items = self.sampling_items
-        probs = [item.draft_probs for item in items]
-        return Draft([item.draft for item in items], probs if any(own is not None for own in probs) else None)
-
-    @property
-    def sampling(self) -> SamplingRows:
-        return SamplingRows([item.seq.temperature for item in self.sampling_items])
-
-    @property
-    def rng(self) -> RowRng:
-        seqs = [item.seq for item in self.sampling_items]
-        return RowRng([seq.seed for seq in seqs], [len(seq.tokens) for seq in seqs])

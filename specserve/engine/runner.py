@@ -12,12 +12,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specserve.engine.batch import to_rows
 from specserve.models.base import CausalLM
 from specserve.models.decoder import Decoder
 from specserve.ops.native import Pool
 from specserve.ops.program import Limits, Program
 from specserve.ops.record import Recorder
-from specserve.types import LayerCache, Rows
+from specserve.types import Batch, LayerCache, Rows
 
 # A prompt chunk's logits at once would take rows x vocabulary x 4 bytes (100 MB for 512 rows of 49k ids).
 PROMPT_LOGITS_ROWS = 64
@@ -28,7 +29,8 @@ NO_ROWS = Rows(_NONE, _NONE, _NONE, [0], [], [], 1)  # a recording computes noth
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """`logits` [R, V] float32 of the asked rows, unprocessed; `features` [num_rows, sum] when wanted."""
+    """`logits` [R, V] float32 of the asked rows, unprocessed, to be changed in place by whoever wants, and
+    written over by the next step; `features` [num_rows, sum] when wanted."""
 
     logits: Tensor
     features: Tensor | None
@@ -46,7 +48,7 @@ class Runner(Protocol):
         """Inside native calls, of all steps so far: the rest of a step is the host's."""
         ...
 
-    def forward(self, rows: Rows, wanted: list[int]) -> StepRows: ...
+    def forward(self, batch: Batch, wanted: list[int]) -> StepRows: ...
     def logits_at(self, wanted: list[int]) -> Tensor:
         """Logits [R, V] float32 of further rows of the last step."""
         ...
@@ -68,9 +70,9 @@ class EagerRunner:
         return self.cache[0].keys.device
 
     @torch.no_grad()
-    def forward(self, rows: Rows, wanted: list[int]) -> StepRows:
-        num_layers = len(self.model.layers)
-        self._hidden, features = self.model.forward(rows, self.cache[:num_layers], self._features)
+    def forward(self, batch: Batch, wanted: list[int]) -> StepRows:
+        cache, rows = self.cache[: len(self.model.layers)], to_rows(batch, self.device)
+        self._hidden, features = self.model.forward(rows, cache, self._features)
         return StepRows(self.logits_at(wanted), features)
 
     @torch.no_grad()
@@ -115,8 +117,8 @@ class NativeRunner:
     def native_seconds(self) -> float:
         return self.program.seconds
 
-    def forward(self, rows: Rows, wanted: list[int]) -> StepRows:
-        logits = self.program.run(rows, wanted)
+    def forward(self, batch: Batch, wanted: list[int]) -> StepRows:
+        logits = self.program.run(batch, wanted)
         return StepRows(logits, self.program.kept())
 
     def logits_at(self, wanted: list[int]) -> Tensor:

@@ -1,7 +1,8 @@
 """A recorded network on the native side: one call per step, the interpreter lock released.
 
 The caches are cold when a call returns: the weights went through them. What Python does per step then takes
-ten times as long as in a loop of its own, PyTorch's small ops (20 to 50 us) most of all; `array` takes 3.
+ten times as long as in a loop of its own, PyTorch's small ops (20 to 50 us) most of all; `array` takes 3. And
+these ops release the interpreter lock: whoever waits for it takes it, and a step begins later by as much.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from specserve.ops.attention import Rope
 from specserve.ops.native import Pool
 from specserve.ops.record import Record, Value, place
 from specserve.ops.rope import angles
-from specserve.types import Rows
+from specserve.types import Batch
 
 TILE = 8  # slots per key tile; a page holds whole tiles
 _GATES = {None: 0, "silu": 1, "gelu_tanh": 2}
@@ -47,11 +48,30 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    rows: Rows
-    starts: array[int]  # int32, as the others
+    batch: Batch
+    starts: array[int]  # int32, as the next
     tables: array[int]  # [num_sequences, table_width]
     table_width: int
-    key_limits: array[int] | None
+
+
+class _Lent:
+    """Memory that is lent again and again, and the tensors on it, by their number of rows: making one takes
+    50 us behind a native call."""
+
+    def __init__(self, width: int) -> None:
+        self._memory = torch.empty(0, width)
+        self._tensors: dict[int, Tensor] = {}
+
+    def rows(self, num_rows: int) -> Tensor:
+        """[num_rows, width] float32, and whatever the last borrower left there."""
+        tensor = self._tensors.get(num_rows)
+        if tensor is None:
+            capacity, width = self._memory.shape
+            if num_rows > capacity:
+                self._memory = torch.empty(max(num_rows, 2 * capacity), width)
+                self._tensors.clear()
+            tensor = self._tensors[num_rows] = self._memory[:num_rows]
+        return tensor
 
 
 class Program:
@@ -90,33 +110,37 @@ class Program:
             self._add(record, is_last=record is head[-1])
         self._kept = [(self._data(value), value.width) for value in kept]
         self._vocab_size = records[-1].output.width
+        self._logits = _Lent(self._vocab_size)
         self._last: _Step | None = None
         self.seconds = 0.0  # inside native calls, of all steps
 
     # --- a step -------------------------------------------------------------------------------
 
-    def run(self, rows: Rows, wanted: Sequence[int]) -> Tensor:
-        """Logits [R, V] float32 of the wanted rows: a new tensor each time."""
-        width = max(map(len, rows.block_tables), default=0)
+    def run(self, batch: Batch, wanted: Sequence[int]) -> Tensor:
+        """Logits [R, V] float32 of the wanted rows, in memory that the next step's are written to."""
+        width = max(map(len, batch.block_tables), default=0)
         tables = array("i")
-        for pages in rows.block_tables:
+        for pages in batch.block_tables:
             tables.extend(pages)
             tables.extend([0] * (width - len(pages)))
-        limits = None if rows.key_limits is None else array("i", rows.key_limits.tolist())
-        self._last = _Step(rows, array("i", rows.starts), tables, width, limits)
-        return self._run(self._last, wanted, 0)
+        self._last = _Step(batch, array("i", batch.starts), tables, width)
+        logits = self._logits.rows(len(wanted))
+        self._run(self._last, wanted, logits, 0)
+        return logits
 
     def logits_at(self, wanted: Sequence[int]) -> Tensor:
-        """Logits of further rows of the last step."""
+        """Logits [R, V] float32 of further rows of the last step: a new tensor each time."""
         if self._last is None:
             raise RuntimeError("no step has run yet")
-        return self._run(self._last, wanted, self._num_body_ops)
+        logits = torch.empty(len(wanted), self._vocab_size)
+        self._run(self._last, wanted, logits, self._num_body_ops)
+        return logits
 
     def kept(self) -> Tensor | None:
         """Copies of the last step's kept values side by side: [num_rows, sum of widths]."""
         if not self._kept or self._last is None:
             return None
-        num_rows = len(self._last.rows.ids)
+        num_rows = len(self._last.batch.ids)
         return torch.cat([_view(address, num_rows, width) for address, width in self._kept], dim=1)
 
     def set_timed(self, is_timed: bool) -> None:
@@ -128,28 +152,26 @@ class Program:
         seconds: list[float] = self._native.op_seconds
         return seconds
 
-    def _run(self, step: _Step, wanted: Sequence[int], first: int) -> Tensor:
+    def _run(self, step: _Step, wanted: Sequence[int], logits: Tensor, first: int) -> None:
         chosen = array("q", wanted)
-        logits = torch.empty(len(chosen), self._vocab_size)
         if self._at_marks is not None:
             for last, value in self._marks:
                 if first <= last:
                     self._run_ops(step, chosen, logits, first, last)
-                    self._at_marks(_view(self._data(value), len(step.rows.ids), value.width))
+                    self._at_marks(_view(self._data(value), len(step.batch.ids), value.width))
                     first = last
         self._run_ops(step, chosen, logits, first, self._native.num_ops)
-        return logits
 
     def _run_ops(self, step: _Step, wanted: array[int], logits: Tensor, first: int, last: int) -> None:
-        rows, limits = step.rows, step.key_limits
+        batch, limits = step.batch, step.batch.key_limits
         self.seconds += self._run_program(
             self._native,
-            len(rows.ids),
-            rows.ids.data_ptr(),
-            rows.positions.data_ptr(),
-            rows.slots.data_ptr(),
+            len(batch.ids),
+            batch.ids.buffer_info()[0],
+            batch.positions.buffer_info()[0],
+            batch.slots.buffer_info()[0],
             0 if limits is None else limits.buffer_info()[0],
-            len(rows.block_tables),
+            len(batch.block_tables),
             step.starts.buffer_info()[0],
             step.tables.buffer_info()[0],
             step.table_width,

@@ -25,7 +25,7 @@ def test_logits_are_those_of_the_asked_rows() -> None:
     desk = Desk()
     desk.add("a", [1, 2, 3])
     desk.add("b", [4, 5])
-    batch = build_batch(desk.scheduler.plan(), 4, 32, torch.device("cpu"))
+    batch = build_batch(desk.scheduler.plan(), 4, 32)
     eager = runner(features=(1,))
     rows = eager.forward(batch, [2, 4])
     assert rows.logits.tolist() == [MODEL.row([1, 2, 3]).tolist(), MODEL.row([4, 5]).tolist()]
@@ -38,7 +38,7 @@ def test_further_logits_of_a_step_come_in_parts() -> None:
     desk = Desk(max_num_batched_tokens=200, num_pages=64, max_model_len=200)
     desk.add("a", [1 + i % 7 for i in range(150)])
     eager = EagerRunner(MODEL, allocate(MODEL.layers, 64, 4, torch.device("cpu")))
-    eager.forward(build_batch(desk.scheduler.plan(), 4, 32, torch.device("cpu")), [149])
+    eager.forward(build_batch(desk.scheduler.plan(), 4, 32), [149])
     parts = list(logits_in_parts(eager, 10, 150))
     assert [len(part) for part in parts] == [PROMPT_LOGITS_ROWS, PROMPT_LOGITS_ROWS, 12]
     assert torch.equal(torch.cat(parts), eager.logits_at(list(range(10, 150))))

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from specserve.engine.batch import to_rows
 from specserve.ops import attention, norm
 from specserve.ops.attention import Attention, Rope
 from specserve.types import KVShape, LayerCache, Rows
-from tests.support.paged import deal, make_rows
+from tests.support.paged import deal, make_batch
 
 # (rows already there, rows of this step) of each sequence
 MIXED = [(0, 7), (12, 1), (3, 4), (30, 1), (0, 1), (17, 4), (8, 3)]
@@ -37,7 +38,8 @@ def filled(
         for stored in (layer.keys, layer.values):
             stored[slots] = torch.randn(there, *stored.shape[1:], generator=random).to(dtype)
     pieces = [(i, there, there + rows) for i, (there, rows) in enumerate(batch)]
-    return layer, make_rows([[0] * length for length in lengths], pieces, pages)
+    ids = [[0] * length for length in lengths]
+    return layer, to_rows(make_batch(ids, pieces, pages), layer.keys.device)
 
 
 def slots_of(table: Sequence[int], positions: range, page_size: int) -> list[int]:

@@ -17,7 +17,7 @@ from specserve.ops.attention import Attention, Rope
 from specserve.ops.program import Limits
 from specserve.types import KVShape, LayerCache, Rows
 from tests.support.native import library
-from tests.support.paged import Piece, deal, make_rows
+from tests.support.paged import Piece, deal, make_batch
 from tests.support.recorded import Recorded, by_reference
 
 LENGTHS = (150, 7, 64, 1, 90)
@@ -61,8 +61,8 @@ def run(
         instruction_set=machine,
     )
     reference = by_reference(attend(a, both[1].cache[0]), table)
-    batches = [make_rows(ids, pieces, both[0]) for pieces in STEPS]
-    return [native(rows) for rows in batches], [reference(rows) for rows in batches]
+    batches = [make_batch(ids, pieces, both[0]) for pieces in STEPS]
+    return [native(batch) for batch in batches], [reference(batch) for batch in batches]
 
 
 def attend(a: Attention, cache: LayerCache) -> Any:

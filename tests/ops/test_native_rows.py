@@ -25,8 +25,8 @@ def compare(network: Network, width: int, tolerance: float, table: Tensor | None
     for instruction_set, num_threads in product(library().instruction_sets, (1, 3)):
         step = Recorded(network, table, num_threads=num_threads, instruction_set=instruction_set)
         for num_rows in NUM_ROWS:
-            rows = rows_only(num_rows)
-            torch.testing.assert_close(step(rows), expected(rows), atol=tolerance, rtol=tolerance)
+            batch = rows_only(num_rows)
+            torch.testing.assert_close(step(batch), expected(batch), atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8", "int4"])
@@ -96,3 +96,17 @@ def test_logits_are_of_the_rows_that_were_asked_for(wanted: list[int]) -> None:
     step = Recorded(lambda ops, _, x: ops.keep(x), table, num_threads=2)
     assert torch.equal(step.program.run(rows_only(5), wanted), table[wanted])
     assert torch.equal(step.program.logits_at([3]), table[[3]])
+
+
+def test_a_step_writes_over_the_last_logits_and_over_no_further_ones() -> None:
+    table = torch.randn(5, 33, generator=RANDOM)
+    program = Recorded(lambda ops, _, x: ops.keep(x), table).program
+    first = program.run(rows_only(5), [0, 1])
+    further = program.logits_at([4])
+    for wanted in ([2, 3, 1, 0, 4], [3], [], [4, 2]):
+        assert torch.equal(program.run(rows_only(5), wanted), table[wanted])
+    again = program.run(rows_only(5), [1, 0])
+    assert program.run(rows_only(5), [3, 4]) is again, "no step pays for memory of its own"
+    assert torch.equal(again, table[[3, 4]])
+    assert torch.equal(first, table[[0, 1]]), "memory that became too small is left to whoever has it"
+    assert torch.equal(further, table[[4]])

@@ -6,6 +6,7 @@ one step after the other and all share their steps.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from specserve.engine.runner import EagerRunner, Runner, StepRows
 from specserve.models.base import CausalLM
-from specserve.types import KVShape, LayerCache, Rows
+from specserve.types import Batch, KVShape, LayerCache
 
 Piece = tuple[int, int, int]  # sequence, first position, position after the last
 
@@ -45,7 +46,7 @@ def _empty(shape: KVShape, num_slots: int) -> Tensor:
     return torch.full((num_slots, shape.num_kv_heads, shape.head_size), torch.nan, dtype=shape.dtype)
 
 
-def make_rows(prompts: Sequence[Sequence[int]], pieces: Sequence[Piece], pages: Pages) -> Rows:
+def make_batch(prompts: Sequence[Sequence[int]], pieces: Sequence[Piece], pages: Pages) -> Batch:
     ids, positions, slots, starts = [], [], [], [0]
     for sequence, first, end in pieces:
         ids += prompts[sequence][first:end]
@@ -53,20 +54,20 @@ def make_rows(prompts: Sequence[Sequence[int]], pieces: Sequence[Piece], pages: 
         table, size = pages.tables[sequence], pages.page_size
         slots += [table[p // size] * size + p % size for p in range(first, end)]
         starts.append(len(ids))
-    tensors = (torch.tensor(values, dtype=torch.int64) for values in (ids, positions, slots))
+    numbers = (array("q", values) for values in (ids, positions, slots))
     contexts = [end for _, _, end in pieces]
-    return Rows(*tensors, starts, contexts, [pages.tables[i] for i, _, _ in pieces], pages.page_size)
+    return Batch(*numbers, starts, contexts, [pages.tables[i] for i, _, _ in pieces], pages.page_size)
 
 
 def step(
     runner: Runner, prompts: Sequence[Sequence[int]], pages: Pages, pieces: Sequence[Piece]
 ) -> list[StepRows]:
-    """Compute the pieces' rows together: logits and features of each piece."""
-    rows = make_rows(prompts, pieces, pages)
-    found = runner.forward(rows, list(range(len(rows.ids))))
-    parts = [slice(first, last) for first, last in pairwise(rows.starts)]
-    features = found.features
-    return [StepRows(found.logits[part], None if features is None else features[part]) for part in parts]
+    """Compute the pieces' rows together: logits and features of each piece, for keeps."""
+    batch = make_batch(prompts, pieces, pages)
+    found = runner.forward(batch, list(range(len(batch.ids))))
+    parts = [slice(first, last) for first, last in pairwise(batch.starts)]
+    logits, features = found.logits.clone(), found.features
+    return [StepRows(logits[part], None if features is None else features[part]) for part in parts]
 
 
 def in_chunks(lengths: Sequence[int], chunk: int | None) -> list[list[Piece]]:

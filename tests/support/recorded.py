@@ -6,6 +6,7 @@ embeddings, so any rows can be put in: `table` holds those of all steps, a step'
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,18 +14,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specserve.engine.batch import to_rows
 from specserve.engine.runner import NO_ROWS
 from specserve.ops import Ops, reference_ops
 from specserve.ops.native import CLASSES, TAKEN_OVER, Blocks, PackedWeight, WeightClass, make_pool, pack
 from specserve.ops.program import Limits, Program
 from specserve.ops.record import Recorder
-from specserve.types import Rows
+from specserve.types import Batch, Rows
 from tests.support.checkpoints import Pack
 from tests.support.native import library
 from tests.support.rounding import rows_for_int4, rows_for_int8, weights_int4, weights_int8
 
 Network = Callable[[Ops, Rows, Any], Any]
-Step = Callable[[Rows], Tensor]
+Step = Callable[[Batch], Tensor]
 BLOCKS = ("Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q8_0", "Q6_K")
 
 
@@ -71,10 +73,10 @@ def _rounding(weight_class: WeightClass, bits: int) -> Callable[[Tensor], Tensor
     return lambda x: x
 
 
-def rows_only(num_rows: int) -> Rows:
+def rows_only(num_rows: int) -> Batch:
     """Rows 0, 1, … of the table, as one sequence without a cache."""
-    ids = torch.arange(num_rows)
-    return Rows(ids, ids, ids, [0, num_rows], [num_rows], [[]], 8)
+    ids = array("q", range(num_rows))
+    return Batch(ids, ids, ids, [0, num_rows], [num_rows], [[]], 8)
 
 
 class Recorded:
@@ -106,8 +108,8 @@ class Recorded:
         limits = limits or Limits(len(table), len(table), 8)
         self.program = Program(pool, body, rest, [out], limits, lambda p, *a: p.run(*a))
 
-    def __call__(self, rows: Rows) -> Tensor:
-        assert len(self.program.run(rows, [])) == 0
+    def __call__(self, batch: Batch) -> Tensor:
+        assert len(self.program.run(batch, [])) == 0
         found = self.program.kept()
         assert found is not None
         return found
@@ -121,4 +123,10 @@ def by_reference(network: Network, table: Tensor) -> Step:
         embed=lambda t, ids, scale: reference.embed(t.numbers, ids, scale),  # type: ignore[union-attr]
         linear=lambda x, w, bias: reference.linear(w.rounded(x), w.numbers, bias),  # type: ignore[union-attr]
     )
-    return lambda rows: network(ops, rows, reference.embed(table, rows.ids, 1.0))
+
+    def step(batch: Batch) -> Tensor:
+        rows = to_rows(batch, table.device)
+        x: Tensor = network(ops, rows, reference.embed(table, rows.ids, 1.0))
+        return x
+
+    return step
