@@ -65,6 +65,7 @@ def calls(num_rows: int, vocab_size: int) -> dict[str, Call]:
         "greedy": lambda ops, x: ops.draw(x, [0.0] * n, *keys),
         "draw": lambda ops, x: ops.draw(x, [1.0] * n, *keys),
         "refused": lambda ops, x: ops.accept(x, wrong, *first_keys),
+        "temperature": lambda ops, x: ops.temper(x, [0.7] * n),
         "top_p": lambda ops, x: ops.truncate(x, [0] * n, [0.95] * n, [0.0] * n),
         "top_k": lambda ops, x: ops.truncate(x, [50] * n, [1.0] * n, [0.0] * n),
         "min_p": lambda ops, x: ops.truncate(x, [0] * n, [1.0] * n, [0.05] * n),

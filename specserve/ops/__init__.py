@@ -7,7 +7,7 @@ promises tolerance, not bitwise equality.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from time import perf_counter
@@ -25,6 +25,7 @@ from specserve.ops import (
     logprobs,
     norm,
     penalties,
+    temper,
     truncate,
 )
 from specserve.ops.activation import Activation
@@ -52,6 +53,7 @@ class Ops:
     run_program: Callable[..., float]  # a recorded network, native: (program, its arguments) to its seconds
     # Sampling.
     penalize: Callable[..., Tensor]
+    temper: Callable[[Tensor, Sequence[float]], Tensor]
     truncate: Callable[..., Tensor]
     draw: Callable[..., Tensor]
     accept: Callable[..., tuple[list[int], list[int]]]
@@ -71,6 +73,7 @@ def reference_ops() -> Ops:
         mark=lambda x: x,
         run_program=lambda program, *arguments: program.run(*arguments),
         penalize=penalties.reference,
+        temper=temper.reference,
         truncate=truncate.reference,
         draw=draw.reference,
         accept=accept.reference,

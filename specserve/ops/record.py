@@ -90,6 +90,7 @@ class Recorder:
             mark=self._mark,  # type: ignore[arg-type]
             run_program=_not_in_a_network,
             penalize=_not_in_a_network,
+            temper=_not_in_a_network,
             truncate=_not_in_a_network,
             draw=_not_in_a_network,
             accept=_not_in_a_network,

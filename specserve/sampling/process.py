@@ -107,9 +107,7 @@ def process(
         logits = _penalize(ops, logits, [group for group in asking if group.sampling.counts is not None])
         _ban(logits, [group for group in asking if group.sampling.bad_words])
         _customize(logits, groups, failures)
-    for group in groups:
-        if group.sampling.divides:
-            logits[group.first_row : group.end_row].div_(group.sampling.temperature)
+    logits = _temper(ops, logits, groups)
     return _truncate(ops, logits, [group for group in asking if group.sampling.truncates])
 
 
@@ -195,6 +193,16 @@ def _customize(logits: Tensor, groups: Sequence[RowGroup], failures: dict[int, F
         if failures is None:
             raise failure.error
         failures[number] = failure
+
+
+def _temper(ops: Ops, logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:
+    if not any(group.sampling.divides for group in groups):
+        return logits
+    temperatures = [1.0] * logits.shape[0]
+    for group in groups:
+        for row in range(group.first_row, group.end_row):
+            temperatures[row] = group.sampling.temperature
+    return ops.temper(logits, temperatures)
 
 
 def _truncate(ops: Ops, logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:

@@ -73,7 +73,7 @@ def test_sampling_is_native_with_and_without_a_native_network_and_timed_when_ask
         pick_ops(reference, pool, timer),
     ):
         assert ops.draw(torch.tensor([[0.0, 2.0, 1.0]]), [0.0], [0], [0], TARGET).tolist() == [1]
-        for name in ("draw", "accept", "truncate", "logprobs", "penalize"):
+        for name in ("draw", "accept", "temper", "truncate", "logprobs", "penalize"):
             assert getattr(ops, name) is not getattr(reference, name)
     assert timer.seconds > 0.0
     assert pick_ops(reference, pool).linear is reference.linear

@@ -115,6 +115,12 @@ def check_accept(ops: Ops, case: Case) -> None:
     assert ops.accept(case.logits, drafts, *keys, TARGET) == expected
 
 
+def check_temper(ops: Ops, case: Case) -> None:
+    temperatures = case.pick(0.0, 1.0, 0.7, 0.1, 1e-3, 1.3, 2.0)
+    expected = REFERENCE.temper(case.logits.clone(), temperatures)
+    assert same_bits(ops.temper(case.logits.clone(), temperatures), expected)
+
+
 def check_truncate(ops: Ops, case: Case) -> None:
     size = case.logits.shape[1]
     top_k = [int(k) for k in case.pick(0, 1, 2, 5, 50, 500, max(size - 1, 0), size)]
@@ -145,7 +151,7 @@ def check_penalize(ops: Ops, case: Case) -> None:
     )
 
 
-CHECKS = (check_draw, check_accept, check_truncate, check_logprobs, check_penalize)
+CHECKS = (check_draw, check_accept, check_temper, check_truncate, check_logprobs, check_penalize)
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -36,6 +36,11 @@ std::pair<std::vector<int>, Ids> accept(Sampler& sampler, uintptr_t logits, int 
   return {std::move(found.accepted), std::move(found.next_tokens)};
 }
 
+void temper(Sampler& sampler, uintptr_t logits, int num_rows, int size, const Doubles& temperatures) {
+  nb::gil_scoped_release release;
+  sampler.temper(view(logits, num_rows, size), temperatures);
+}
+
 // `log_min_p` is -inf where min_p is off.
 void truncate(Sampler& sampler, uintptr_t logits, int num_rows, int size, const Ids& top_k, const Doubles& top_p,
               const Doubles& log_min_p) {
@@ -71,6 +76,7 @@ void bind_sampling(nb::module_& m) {
            nb::keep_alive<1, 2>())
       .def("draw", &draw)
       .def("accept", &accept)
+      .def("temper", &temper)
       .def("truncate", &truncate)
       .def("logprobs", &logprobs)
       .def("noise", [](const Sampler& sampler, uint64_t seed, uint64_t index, uint32_t purpose, int size,

@@ -1,5 +1,6 @@
 #include "sampler.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "program.h"
@@ -9,7 +10,7 @@ namespace specserve {
 namespace {
 
 // Rough costs of an id on one thread, and what it takes to be worth waking another.
-constexpr double kBestCost = 0.1, kDrawCost = 1.0, kTruncateCost = 0.8, kLogprobsCost = 0.6, kWorthSharing = 3e5;
+constexpr double kBestCost = 0.1, kTemperCost = 0.15, kDrawCost = 1.0, kTruncateCost = 0.8, kLogprobsCost = 0.6, kWorthSharing = 3e5;
 
 void check(bool is_right, const char* message) {
   if (!is_right) throw std::invalid_argument(message);
@@ -91,6 +92,15 @@ Accepted Sampler::accept(LogitsView logits, const std::vector<std::vector<int64_
     found.next_tokens.push_back(own[firsts[i] + found.accepted[i]]);
   }
   return found;
+}
+
+void Sampler::temper(LogitsView logits, const std::vector<double>& temperatures) {
+  check(temperatures.size() == size_t(logits.num_rows), "one temperature for each row");
+  const auto changes = [](double temperature) { return temperature != 0.0 && temperature != 1.0; };
+  const auto num_rows = std::count_if(temperatures.begin(), temperatures.end(), changes);
+  run(logits, double(num_rows) * logits.size * kTemperCost, [&](int row, const sampling::Scratch&) {
+    if (changes(temperatures[row])) functions_.temper(logits.row(row), logits.size, float(temperatures[row]));
+  });
 }
 
 void Sampler::truncate(LogitsView logits, const std::vector<sampling::Truncation>& truncations) {

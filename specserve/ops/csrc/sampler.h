@@ -38,6 +38,8 @@ class Sampler {
 
   std::vector<int64_t> draw(LogitsView logits, const DrawKeys& keys);
   Accepted accept(LogitsView logits, const std::vector<std::vector<int64_t>>& drafts, const DrawKeys& keys);
+  // ops/temper.py: a temperature for each row.
+  void temper(LogitsView logits, const std::vector<double>& temperatures);
   void truncate(LogitsView logits, const std::vector<sampling::Truncation>& truncations);
   // values [num_rows, 1 + num_top], ranks the same, top_ids [num_rows, num_top].
   void logprobs(LogitsView logits, const std::vector<int64_t>& ids, int num_top, float* values, int64_t* ranks,

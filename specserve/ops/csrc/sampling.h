@@ -1,5 +1,5 @@
 // Sampling of one row of logits, one table of functions per instruction set. All tables give the same bits,
-// which are those of the Python twins: ops/draw.py, ops/philox.py, ops/truncate.py, ops/logprobs.py.
+// which are those of the Python twins: ops/draw.py, ops/philox.py, ops/temper.py, ops/truncate.py, ops/logprobs.py.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -49,6 +49,7 @@ struct Functions {
   int64_t (*best)(const float* row, int size, const Scratch&);
   int64_t (*draw)(const float* row, int size, const Key&, const Scratch&);
   void (*noise)(const Key&, int size, float* out);
+  void (*temper)(float* row, int size, float temperature);
   void (*truncate)(float* row, int size, const Truncation&, const Scratch&);
   void (*logprobs)(const float* row, int size, const LogprobsCall&, const Scratch&);
 };

@@ -5,5 +5,9 @@
 #include "truncate.h"
 
 namespace specserve::sampling::SPECSERVE_ISA {
-constexpr Functions functions(const char* name) { return {name, best, draw, noise, truncate, logprobs}; }
+inline void temper(float* row, int size, float temperature) {
+  for (int i = 0; i < size; ++i) row[i] /= temperature;
+}
+
+constexpr Functions functions(const char* name) { return {name, best, draw, noise, temper, truncate, logprobs}; }
 }  // namespace specserve::sampling::SPECSERVE_ISA
