@@ -14,7 +14,7 @@ from specserve.ops import Ops
 from specserve.ops.native import make_pool
 from specserve.ops.philox import RESIDUAL, TARGET
 from specserve.ops.program import Limits
-from specserve.types import Ask, Draft, DraftProbs, RowRng, Rows, SamplingRows, Verdict
+from specserve.types import Ask, Batch, Draft, DraftProbs, RowRng, SamplingRows, Verdict
 from specserve.verify import block, coupled, drawn, load_verifier
 from tests.support.law import Choose, Guess, Text
 
@@ -127,9 +127,9 @@ class Uneven:
         self._one = self._last = runner
         self._many = NativeRunner(runner.model, runner.cache, (), pool, limits)
 
-    def forward(self, rows: Rows, wanted: list[int]) -> StepRows:
-        self._last = self._one if len(rows.ids) == 1 else self._many
-        return self._last.forward(rows, wanted)
+    def forward(self, batch: Batch, wanted: list[int]) -> StepRows:
+        self._last = self._one if len(batch.ids) == 1 else self._many
+        return self._last.forward(batch, wanted)
 
     def logits_at(self, wanted: list[int]) -> Tensor:
         return self._last.logits_at(wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -25,12 +26,12 @@ from specserve.text.tokenizer import Tokenizer
 from specserve.types import (
     Ask,
     AskBatch,
+    Batch,
     Draft,
     LayerCache,
     Logprobs,
     Needs,
     Request,
-    Rows,
     SamplingParams,
 )
 from specserve.verify import load_verifier
@@ -228,8 +229,8 @@ class SelfDraft(Guesser):
         for place in range(max(ask.num_tokens for ask in asks.asks)):
             active = [i for i, ask in enumerate(asks.asks) if place < ask.num_tokens]
             own = [asks.asks[i] for i in active]
-            rows = _last_rows([texts[i] for i in active], own)
-            logits = self._runner.forward(rows, list(range(len(active)))).logits
+            batch = _last_rows([texts[i] for i in active], own)
+            logits = self._runner.forward(batch, list(range(len(active)))).logits
             logits += self._noise([texts[i] for i in active])
             tokens, _ = guess(self._ops, self._method, logits, own, [place] * len(active))
             for i, token in zip(active, tokens, strict=True):
@@ -246,16 +247,16 @@ class SelfDraft(Guesser):
         return torch.stack(rows) * self._spread
 
 
-def _last_rows(texts: list[list[int]], asks: list[Ask]) -> Rows:
+def _last_rows(texts: list[list[int]], asks: list[Ask]) -> Batch:
     positions = [len(text) - 1 for text in texts]
     slots = [
         ask.block_table[position // PAGE_SIZE] * PAGE_SIZE + position % PAGE_SIZE
         for ask, position in zip(asks, positions, strict=True)
     ]
-    return Rows(
-        ids=torch.tensor([text[-1] for text in texts]),
-        positions=torch.tensor(positions),
-        slots=torch.tensor(slots),
+    return Batch(
+        ids=array("q", [text[-1] for text in texts]),
+        positions=array("q", positions),
+        slots=array("q", slots),
         starts=list(range(len(texts) + 1)),
         contexts=[position + 1 for position in positions],
         block_tables=[list(ask.block_table) for ask in asks],
