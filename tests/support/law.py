@@ -49,10 +49,16 @@ def p_value(g: float, degrees: int) -> float:
 def check_law(counts: NDArray[np.int64], law: NDArray[np.float64], least: float = 1e-6) -> None:
     """Raises unless `counts` look like draws from `law`: p of the G-test is at least `least`, and what is
     impossible never happened."""
+    p = law_p(counts, law)
+    check(
+        p > least, f"another law: G = %.1f for %d degrees of freedom, p = {p:.1e}" % g_statistic(counts, law)
+    )
+
+
+def law_p(counts: NDArray[np.int64], law: NDArray[np.float64]) -> float:
+    """p of the G-test; raises if something impossible happened."""
     check(counts[law == 0].sum() == 0, "something impossible was drawn")
-    g, degrees = g_statistic(counts, law)
-    p = p_value(g, degrees)
-    check(p > least, f"another law: G = {g:.1f} for {degrees} degrees of freedom, p = {p:.1e}")
+    return p_value(*g_statistic(counts, law))
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,12 @@ from specserve.bench.fidelity import Sample
 from specserve.draft.base import SYNCED_ALWAYS
 from specserve.engine.engine import Engine
 from specserve.ops import Ops
+from specserve.ops.philox import RESIDUAL
 from specserve.types import AskBatch, CommitBatch, Draft, Needs, Request
+from specserve.verify import Verify, block, coupled, standard
+from tests.support import broken, law
 from tests.support.engine import Run, step
-from tests.support.law import Guess
+from tests.support.law import Choose, Guess, chosen
 
 
 @dataclass
@@ -137,6 +140,51 @@ def _add(sums: Sums, law: Law, target: Tensor, draft: Tensor, emitted: Tensor) -
     for one, mask in zip((sums.a, sums.b), sets(p, law.draft_probs(draft), draft), strict=True):
         one.add(torch.where(mask, p, 0.0).sum(1), (mask & is_column).any(1))
     sums.num_tokens += len(emitted)
+
+
+# --- rules, right and wrong --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Way:
+    """A rule, how its drafter chooses, and what becomes of the choice."""
+
+    verify: Verify
+    choose: Choose
+    change: Callable[[Guess], Guess] = lambda guess: guess
+
+    @property
+    def is_drawn(self) -> bool:
+        return self.choose is not law.greedy
+
+    def guess(self, of: Law) -> Guess:
+        return self.change(chosen(of.draft, of.ids, self.choose, of.temperature))
+
+
+LOSSLESS = {
+    "standard, one-hot": Way(standard.verify, law.greedy),
+    "standard, drawn": Way(standard.verify, law.probabilistic),
+    "block, drawn": Way(block.verify, law.probabilistic),
+    "coupled": Way(coupled.verify, law.coupled),
+}
+BIASED = {
+    "k chosen after the draw, standard": Way(standard.verify, law.probabilistic, broken.stops_when_unsure),
+    "k chosen after the draw, block": Way(block.verify, law.probabilistic, broken.stops_when_unsure),
+    "draft and residual share noise": Way(standard.verify, broken.with_noise_of(RESIDUAL)),
+}
+
+
+def check_unbiased(sums: Sums) -> None:
+    assert abs(sums.a.z) < 4, sums
+    assert abs(sums.b.z) < 4, sums
+
+
+def check_biased(name: str, sums: Sums) -> None:
+    if name == "draft and residual share noise":
+        assert abs(sums.a.z) < 4, "A cannot see it"
+        assert sums.b.z < -4, sums
+    else:
+        assert max(abs(sums.a.z), abs(sums.b.z)) > 4, sums
 
 
 # --- texts ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from specserve.ops.philox import ACCEPT, DRAFT, RESIDUAL
 from specserve.types import SamplingParams
@@ -24,6 +25,7 @@ from tests.support.law import (
     check_law,
     deterministic_guesses,
     joint_counts,
+    law_p,
     probabilistic,
     sampled,
     texts,
@@ -81,12 +83,24 @@ def cell(choose: Choose | None, processing: str, drafter: int) -> Cell:
 
 
 def check_cell(verify: Verify, one: Cell, k: int, num_runs: int, least: float) -> None:
+    """Judged on `num_runs` texts, and if they are refused on twice as many others.
+
+    Over so many cells a right one is refused by accident now and then, and with fixed seeds for ever. On the
+    others a bias of that size shows twice as strong, and the accident not at all.
+    """
+    law = one.target.joint(one.horizon)
+    if law_p(count_texts(verify, one, k, range(num_runs)), law) <= least:
+        check_law(count_texts(verify, one, k, range(num_runs, 3 * num_runs)), law, least)
+
+
+def count_texts(verify: Verify, one: Cell, k: int, seeds: range) -> NDArray[np.int64]:
+    """How often each text occurred, in the order of `Toy.joint`."""
     counts = np.zeros(one.target.vocab_size**one.horizon, np.int64)
-    for start in range(0, num_runs, CHUNK):
-        seeds = range(start, min(start + CHUNK, num_runs))
-        found = texts(OPS, verify, one.target, one.guess, k=k, horizon=one.horizon, seeds=seeds)
+    for start in range(seeds.start, seeds.stop, CHUNK):
+        some = range(start, min(start + CHUNK, seeds.stop))
+        found = texts(OPS, verify, one.target, one.guess, k=k, horizon=one.horizon, seeds=some)
         counts += joint_counts(found, one.target.vocab_size)
-    check_law(counts, one.target.joint(one.horizon), least)
+    return counts
 
 
 @pytest.mark.parametrize("processing", PROCESSING)
