@@ -26,7 +26,12 @@ class SpeculativeConfig:
     """
 
     method: str = option(MISSING, TEXT, "the drafter", like="what `model` is for")
-    model: str = option(MISSING, TEXT, "draft checkpoint, or head", like="none, or what the method implies")
+    model: str = option(
+        MISSING,
+        TEXT,
+        "draft checkpoint, head, or path of a drafter's class",
+        like="none, or what the method implies",
+    )
     num_speculative_tokens: int = option(
         MISSING,
         INTEGER,

@@ -141,7 +141,7 @@ def _with_draft_lengths(
 
 
 def _refuse_unbuilt(config: SpeculativeConfig, method: Method) -> None:
-    if method.build is None:
+    if not method.is_built:
         raise NotBuiltYet(f"method {method.name!r}", "method")
     if config.enable_adaptive_verification:
         raise NotBuiltYet("enable_adaptive_verification", "enable_adaptive_verification")

@@ -40,8 +40,12 @@ def check_method_keys(config: SpeculativeConfig, case: Case) -> None:
         raise _only("use_heterogeneous_vocab", "draft_model", name)
     if name == "extract_hidden_states":
         _check_extraction(config)
-    if name == "custom_class" and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", config.model):
-        raise ConfigError(f"custom_class needs a full module path in model, got {config.model!r}.", "model")
+    if case.method.model == "class" and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", config.model):
+        raise ConfigError(
+            f"{name} needs a full module path in model, as package.module.Class, or the name of an installed "
+            f"drafter; got {config.model!r}.",
+            "model",
+        )
 
 
 def check_argmax_reduction(config: SpeculativeConfig, case: Case) -> None:

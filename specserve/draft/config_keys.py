@@ -14,7 +14,7 @@ from specserve.draft.config_methods import (
     METHODS,
     MTP_NAMES,
     Method,
-    is_outside,
+    has_own_keys,
     named,
 )
 from specserve.errors import ConfigError
@@ -35,7 +35,7 @@ REFUSED = {
 
 
 def read_keys(raw: Mapping[str, Any], methods: Mapping[str, Method]) -> tuple[Given, dict[str, Any]]:
-    """Our keys with their values checked, and the keys of a drafter from outside.
+    """Our keys with their values checked, and the keys of a drafter that is not ours.
 
     Hyphens may stand for underscores; None is a key not given; `method` is there, in its modern spelling,
     when it or `model` says it. Raises `ConfigError` for a refused key, and for an unknown one with the
@@ -55,7 +55,7 @@ def read_keys(raw: Mapping[str, Any], methods: Mapping[str, Method]) -> tuple[Gi
         given["method"] = method
     extra = {key: value for key, value in typed.items() if key not in known}
     for key in extra:
-        if method is None or not is_outside(named(method, methods)):
+        if method is None or not has_own_keys(named(method, methods)):
             raise ConfigError(f"speculative_config has the unknown key {key!r}; {nearest(key, known)}", key)
     return given, extra
 

@@ -1,7 +1,7 @@
 """The methods there are, as data. A new drafter is one row here.
 
-`build` names "module:function" of a drafter that is built; a method without it is announced: it parses,
-and then answers "not built yet".
+`build` names "module:function" of a drafter that is built; a method without it is announced (it parses, and
+then answers "not built yet"), unless its `model` names the drafter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GROUP = "specserve.drafters"
 @dataclass(frozen=True, slots=True)
 class Method:
     """`model` says what stands for a `model` that is not given: nothing may (required), the method needs
-    none, or the target itself holds the drafter.
+    none, or the target itself holds the drafter. "class": it is the path of the drafter, and required.
 
     `samples`: the drafter has probabilities and may draw from them. `can_run_async`: vLLM schedules it
     asynchronously. `uses_target`: it reads the target's rows. `keys` belong to it alone.
@@ -28,11 +28,15 @@ class Method:
 
     name: str
     build: str | None = None
-    model: Literal["required", "none", "target"] = "none"
+    model: Literal["required", "none", "target", "class"] = "none"
     samples: bool = False
     can_run_async: bool = False
     uses_target: bool = False
     keys: tuple[str, ...] = ()
+
+    @property
+    def is_built(self) -> bool:
+        return self.build is not None or self.model == "class"
 
 
 HEAD = ("draft_lm_head_quantization",)
@@ -79,7 +83,7 @@ METHODS = (
         uses_target=True,
         keys=("dspark_draft_topk",),
     ),
-    Method("custom_class", model="required"),
+    Method("custom_class", model="class", samples=True),
     Method("extract_hidden_states", uses_target=True, keys=("draft_model_config",)),
 )
 ALIASES = {"[ngram]": "ngram"}
@@ -96,7 +100,7 @@ MTP_NAMES = frozenset(f"{family}_mtp" for family in MTP_FAMILIES.split())
 
 def known_methods() -> dict[str, Method]:
     """Ours and those other packages offer; ours win. Imports none of them, so whether one of theirs has
-    probabilities to draw from is told when it is loaded."""
+    probabilities to draw from is told when it is loaded, as it is of a class named by its path."""
     outside = {entry.name: Method(entry.name, build=entry.value, samples=True) for entry in _outside()}
     return {**outside, **{method.name: method for method in METHODS}}
 
@@ -114,6 +118,11 @@ def named(name: str, methods: Mapping[str, Method]) -> Method:
 
 def is_outside(method: Method) -> bool:
     return method not in METHODS
+
+
+def has_own_keys(method: Method) -> bool:
+    """Keys of `speculative_config` that we do not know may be its drafter's."""
+    return is_outside(method) or method.model == "class"
 
 
 def _outside() -> tuple[EntryPoint, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from specserve.draft.config_checkpoint import detect
 from specserve.draft.config_keys import Given
-from specserve.draft.config_methods import Method, named
+from specserve.draft.config_methods import Method, is_outside, named
 from specserve.draft.config_target import TargetInfo
 from specserve.errors import ConfigError
 
@@ -39,7 +39,9 @@ def decide_model(
     method = named(name or "draft_model", methods)
     if model is None:
         return _implied(method, given, target)
-    if method.model == "none" or method.name == "custom_class":
+    if method.model == "class" and model in methods and is_outside(methods[model]):
+        return Drafting(methods[model], model)
+    if method.model in ("none", "class"):
         return Drafting(method, model)
     checkpoint = dict(read_checkpoint(model, given.get("revision"))) if read_checkpoint else {}
     return _detected(name, model, checkpoint, methods)
@@ -54,8 +56,10 @@ def without_num_tokens() -> ConfigError:
 
 def _implied(method: Method, given: Given, target: TargetInfo) -> Drafting:
     """The model of a method that is given without one."""
-    if method.name == "custom_class":
-        raise ConfigError("method 'custom_class' needs a class path in model: package.module.Class.", "model")
+    if method.model == "class":
+        raise ConfigError(
+            f"method {method.name!r} needs a class path in model: package.module.Class.", "model"
+        )
     if method.model == "required":
         if "num_speculative_tokens" in given:
             raise _without_model()

@@ -30,8 +30,7 @@ from specserve.config.resolve import (
 )
 from specserve.config.scheduler import SchedulerConfig
 from specserve.config.speculative import SpeculativeConfig
-from specserve.draft import load_drafter
-from specserve.draft.base import Drafter
+from specserve.draft.base import Drafter, NoDraft
 from specserve.engine.admission import Admission, Vocabulary
 from specserve.engine.choose import Choice, choose
 from specserve.engine.draft_length import DraftLength, Loaded
@@ -93,7 +92,7 @@ def build(
     model = load_model(
         files, ops=ops, dtype=dtype, device=device, maker=panel_maker(config, pool), progress=True
     )
-    drafter = load_drafter(speculative, choice.target)
+    drafter = choice.plugin.build(choice.target) if choice.plugin is not None else NoDraft()
     shapes = _cache_shapes(config, model, drafter, is_native=pool is not None)
     scheduler = _size_cache(config, device, shapes, model, drafter, is_offline)
     cache = allocate(shapes, scheduler.num_pages, scheduler.page_size, device)

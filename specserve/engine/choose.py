@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from specserve.config.engine import EngineConfig
 from specserve.config.resolve import resolve_max_num_seqs
 from specserve.config.speculative import SpeculativeConfig
+from specserve.draft import Plugin, find_plugin
 from specserve.draft.config import TargetInfo, resolve_speculative
 from specserve.draft.config_speculators import follow_speculators
 from specserve.models.find import ModelFiles, find_model
@@ -16,13 +17,15 @@ from specserve.sampling.processors import LogitsProcessor, load_processors
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`config` names the target, also where the user named a drafter that brings its target."""
+    """`config` names the target, also where the user named a drafter that brings its target. `plugin` makes
+    the drafter of `speculative`."""
 
     config: EngineConfig
     files: ModelFiles
     spec: ModelSpec
     target: TargetInfo
     speculative: SpeculativeConfig | None
+    plugin: Plugin | None
     processors: tuple[LogitsProcessor, ...]
 
 
@@ -47,4 +50,5 @@ def choose(config: EngineConfig, *, is_offline: bool) -> Choice:
         max_num_seqs=resolve_max_num_seqs(config, offline=is_offline),
         async_scheduling=config.async_scheduling,
     )
-    return Choice(config, files, spec, target, speculative, load_processors(config.logits_processors))
+    plugin = find_plugin(speculative) if speculative is not None else None
+    return Choice(config, files, spec, target, speculative, plugin, load_processors(config.logits_processors))

@@ -113,13 +113,17 @@ def test_an_unknown_method_is_told_the_nearest() -> None:
         ({"method": "mtp"}, "mtp"),
         ({"method": "dspark"}, "dspark"),
         ({"method": "dflash", "model": "a/b"}, "dflash"),
-        ({"model": "my.package.Drafter"}, "custom_class"),
-        ({"method": "custom_class", "model": "my.package.Drafter"}, "custom_class"),
     ],
 )
 def test_announced_methods_are_recognised(raw: dict[str, Any], name: str) -> None:
     message = unbuilt({"num_speculative_tokens": 3, **raw})
     assert message == f"method {name!r} is not built yet."
+
+
+@pytest.mark.parametrize("method", [{}, {"method": "custom_class"}])
+def test_a_dotted_path_is_a_class(method: dict[str, str]) -> None:
+    config = resolve({**method, "model": "my.package.Drafter", "num_speculative_tokens": 3, "own": 1})
+    assert (config.method, config.model, config.extra) == ("custom_class", "my.package.Drafter", {"own": 1})
 
 
 def test_hidden_states_are_announced_with_their_layers() -> None:

@@ -33,7 +33,7 @@ class DrawingOptions:
 
 
 @dataclass
-class Outside:
+class Outside(NoDraft):
     options: Options
     target: TargetInfo
 

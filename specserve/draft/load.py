@@ -1,0 +1,124 @@
+"""From a resolved configuration to a drafter: ours, another package's, or a class named by its path.
+
+All three are a module with a dataclass `Options` and something to call in it, `make(options, target) ->
+Drafter`; `Options` are filled by field name from `speculative_config`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any, cast
+
+from specserve.config.options import nearest
+from specserve.config.speculative import SpeculativeConfig
+from specserve.draft.base import Drafter, NoDraft
+from specserve.draft.config_methods import is_outside, known_methods, named
+from specserve.draft.config_target import TargetInfo
+from specserve.errors import ConfigError, NotBuiltYet
+from specserve.types import Needs
+
+logger = logging.getLogger(__name__)
+
+VERBS = ("observe", "propose", "synced", "forget")
+HELP = "docs/write-a-drafter.md shows one that works"
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """What makes a drafter, found and its options filled in. `key` is what named it, for messages."""
+
+    name: str
+    key: str
+    make: Callable[[Any, TargetInfo], Any]
+    options: Any
+    is_ours: bool
+
+    def build(self, target: TargetInfo) -> Drafter:
+        """Raises `ConfigError` when what others wrote raises, or makes no drafter."""
+        if self.is_ours:
+            return cast(Drafter, self.make(self.options, target))
+        try:
+            made = self.make(self.options, target)
+        except Exception as error:  # whatever the code of somebody else does
+            raise ConfigError(f"{self.name!r} could not be built: {error!r}.", self.key) from error
+        missing = [verb for verb in VERBS if not callable(getattr(made, verb, None))]
+        missing += [] if isinstance(getattr(made, "needs", None), Needs) else ["needs"]
+        if missing:
+            raise ConfigError(
+                f"{self.name!r} is no drafter: it lacks {', '.join(missing)}; {HELP}.", self.key
+            )
+        return cast(Drafter, made)
+
+
+def load_drafter(config: SpeculativeConfig | None, target: TargetInfo) -> Drafter:
+    """The drafter of a resolved configuration; without one, the drafter that never guesses."""
+    return NoDraft() if config is None else find_plugin(config).build(target)
+
+
+def find_plugin(config: SpeculativeConfig) -> Plugin:
+    """Import what the configuration names, before any weight is loaded.
+
+    Raises `NotBuiltYet` for an announced method, and `ConfigError` for what cannot be imported or does not
+    know a key it is given.
+    """
+    method = named(config.method, known_methods())
+    is_path = method.model == "class"
+    if method.build is None and not is_path:
+        raise NotBuiltYet(f"method {method.name!r}", "method")
+    name, key = (config.model, "model") if is_path else (method.name, "method")
+    place, _, attribute = (
+        config.model.rpartition(".") if method.build is None else method.build.partition(":")
+    )
+    is_ours = not is_path and not is_outside(method)
+    module = import_module(place) if is_ours else _imported(place, name, key)
+    make = getattr(module, attribute, None)
+    if not callable(make):
+        what = "no" if make is None else "something else than a class or function as"
+        raise ConfigError(
+            f"{name!r}: module {place} has {what} {attribute!r}; {nearest(attribute, vars(module))}", key
+        )
+    return Plugin(name, key, make, _options(_kind(module, name, key), config, name), is_ours)
+
+
+def _imported(place: str, name: str, key: str) -> ModuleType:
+    try:
+        return import_module(place)
+    except Exception as error:  # whatever the module of somebody else does when it is imported
+        raise ConfigError(f"{name!r} cannot be imported: {error!r}.", key) from error
+
+
+def _kind(module: ModuleType, name: str, key: str) -> type[Any]:
+    kind = getattr(module, "Options", None)
+    if not isinstance(kind, type) or not is_dataclass(kind):
+        raise ConfigError(f"{name!r}: module {module.__name__} has no dataclass Options; {HELP}.", key)
+    return kind
+
+
+def _options(kind: type[Any], config: SpeculativeConfig, name: str) -> Any:
+    """Fill a drafter's `Options` by field name, from the common keys and from the drafter's own."""
+    names = [f.name for f in fields(kind)]
+    if config.draft_sample_method != "greedy" and "draft_sample_method" not in names:
+        logger.warning(
+            "draft_sample_method=%s has no effect: %s has no such option.", config.draft_sample_method, name
+        )
+    for key in config.extra:
+        if key not in names:
+            message = f"speculative_config has the key {key!r}, which {name!r} does not know"
+            raise ConfigError(f"{message}; {nearest(key, names)}", key)
+    common = {name: getattr(config, name) for name in names if hasattr(config, name)}
+    given = {**{name: value for name, value in common.items() if value is not None}, **config.extra}
+    for key in _required(kind):
+        if key not in given:
+            raise ConfigError(f"{name!r} needs the key {key!r} in speculative_config.", key)
+    try:
+        return kind(**given)
+    except ValueError as error:
+        raise ConfigError(f"{name!r} refuses its options: {error}", getattr(error, "param", None)) from error
+
+
+def _required(kind: type[Any]) -> Iterable[str]:
+    return (f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING)
