@@ -172,7 +172,8 @@ class Commit:
     `tokens` is a live view of all true tokens; the token that follows row p is `tokens[p + 1]`, and it
     is known for every committed row. `row` is the step's row of position `start`. `block_table` is a live
     view of the sequence's pages, for drafters with layers. The same after a prompt chunk, a verification,
-    or a recomputation.
+    or a recomputation. The first `num_prompt` tokens were given, the others generated; what is remembered of
+    them beyond this sequence may serve its `tenant` only.
     """
 
     seq_id: int
@@ -181,6 +182,8 @@ class Commit:
     row: int
     tokens: Sequence[int]
     block_table: Sequence[int] = ()
+    num_prompt: int = 0
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,7 +249,7 @@ def test_check_counts_the_cache_as_the_native_kernels_have_it(capsys: pytest.Cap
     ("options", "message"),
     [
         (["-sc", '{"method": "ngram"}'], "num_speculative_tokens was not"),
-        (["--spec-method", "suffix"], "method 'suffix' is not built yet."),
+        (["-sc", NGRAM.replace("ngram", "mtp")], "method 'mtp' is not built yet."),
         (
             ["-sc", NGRAM[:-1] + ', "rejection_sample_method": "blok"}'],
             "got 'blok'; the nearest known name is 'block'",

@@ -71,13 +71,22 @@ class SpeculativeConfig:
         DEFAULT_TREE_DEPTH, INTEGER, "suffix: longest match plus guess", low=1
     )
     suffix_decoding_max_cached_requests: int = option(
-        10000, INTEGER, "suffix: finished requests to remember; 0 remembers none", low=0
+        10000, INTEGER, "suffix: requests to remember per tenant; 0 remembers none", low=0
     )
     suffix_decoding_max_spec_factor: float = option(
         1.0, NUMBER, "suffix: guesses per token of the match", low=0
     )
     suffix_decoding_min_token_prob: float = option(
         0.1, NUMBER, "suffix: least estimated probability of a guess", low=0, high=1
+    )
+    suffix_decoding_cache: str = option(
+        "per-tenant",
+        TEXT,
+        "suffix: whose earlier outputs guesses may come from; a tenant is an API key and a cache salt",
+        choices=("off", "per-tenant", "shared"),
+    )
+    suffix_decoding_max_memory: int = option(
+        256 * 2**20, COUNT, "suffix: bytes for the remembered outputs of all tenants", low=0
     )
 
     revision: str | None = option(None, TEXT, "branch, tag or commit of the draft checkpoint")

@@ -43,13 +43,20 @@ HEAD = ("draft_lm_head_quantization",)
 LOOKUP = ("prompt_lookup_max", "prompt_lookup_min", "prompt_lookup_match")
 SUFFIX = tuple(
     f"suffix_decoding_{name}"
-    for name in ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
+    for name in (
+        "max_tree_depth",
+        "max_cached_requests",
+        "max_spec_factor",
+        "min_token_prob",
+        "cache",
+        "max_memory",
+    )
 )
 
 METHODS = (
     Method("ngram", build="specserve.draft.ngram:build", keys=LOOKUP),
     Method("ngram_gpu", build="specserve.draft.ngram:build", can_run_async=True, keys=LOOKUP),
-    Method("suffix", keys=SUFFIX),
+    Method("suffix", build="specserve.draft.suffix:build", keys=SUFFIX),
     Method(
         "draft_model",
         model="required",

@@ -58,10 +58,14 @@ def commit_plan(
             end = item.start + item.num_rows
         item.seq.computed = end
         if end > item.start:  # nothing follows the row of a request that failed at once
-            commits.append(
-                Commit(item.seq.seq_id, item.start, end, item.row, item.seq.tokens, item.seq.table.pages)
-            )
+            commits.append(_commit(item, end))
     return commits, drafts
+
+
+def _commit(item: Scheduled, end: int) -> Commit:
+    seq = item.seq
+    tenant = seq.request.tenant
+    return Commit(seq.seq_id, item.start, end, item.row, seq.tokens, seq.table.pages, seq.num_prompt, tenant)
 
 
 def _commit_sampled(

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import numpy as np
 
@@ -50,10 +51,11 @@ class Tree(Protocol):
     def num_texts(self) -> int: ...
     @property
     def num_tokens(self) -> int: ...
-    @property
-    def num_bytes(self) -> int: ...
     def start(self) -> int: ...
-    def append(self, text: int, tokens: Sequence[int]) -> None: ...
+    def append(self, text: int, tokens: Sequence[int]) -> bool:
+        """False when the text is no longer there."""
+        ...
+
     def finish(self, text: int) -> None: ...
     def evict(self) -> None:
         """Drop the oldest text; there must be one."""
@@ -69,16 +71,41 @@ class Tree(Protocol):
         ...
 
 
-def make_tree(depth: int, library: ModuleType | None) -> Tree:
-    return PythonTree(depth) if library is None else NativeTree(depth, library)
+class Forest(Protocol):
+    """Trees of one depth. What one of them gives back another may take."""
+
+    @property
+    def num_bytes(self) -> int:
+        """What the trees hold; an allocation is a little more, and never shrinks."""
+        ...
+
+    def plant(self) -> Tree: ...
+
+
+def make_forest(depth: int, library: ModuleType | None) -> Forest:
+    return PythonForest(depth) if library is None else NativeForest(depth, library)
+
+
+class NativeForest:
+    def __init__(self, depth: int, library: ModuleType) -> None:
+        self._depth = min(depth, MAX_DEPTH)
+        self._library = library
+        self._memory: Any = library.SuffixMemory()
+
+    @property
+    def num_bytes(self) -> int:
+        return int(self._memory.num_bytes)
+
+    def plant(self) -> NativeTree:
+        return NativeTree(self._depth, self._library.SuffixTree(self._depth, self._memory))
 
 
 class NativeTree:
     __slots__ = ("_depth", "_native")
 
-    def __init__(self, depth: int, library: ModuleType) -> None:
-        self._depth = min(depth, MAX_DEPTH)
-        self._native: Any = library.SuffixTree(self._depth)
+    def __init__(self, depth: int, native: Any) -> None:
+        self._depth = depth
+        self._native = native
 
     @property
     def num_texts(self) -> int:
@@ -88,15 +115,11 @@ class NativeTree:
     def num_tokens(self) -> int:
         return int(self._native.num_tokens)
 
-    @property
-    def num_bytes(self) -> int:
-        return int(self._native.num_bytes)
-
     def start(self) -> int:
         return int(self._native.start())
 
-    def append(self, text: int, tokens: Sequence[int]) -> None:
-        self._native.append(text, tokens)
+    def append(self, text: int, tokens: Sequence[int]) -> bool:
+        return bool(self._native.append(text, tokens))
 
     def finish(self, text: int) -> None:
         self._native.finish(text)
@@ -121,6 +144,21 @@ class NativeTree:
 Seen = tuple[int, tuple[int, int]]  # how often, and the last time: text, index
 
 
+class PythonForest:
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._trees: WeakSet[PythonTree] = WeakSet()
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(tree.num_entries for tree in self._trees) * _ENTRY_BYTES
+
+    def plant(self) -> PythonTree:
+        tree = PythonTree(self._depth)
+        self._trees.add(tree)
+        return tree
+
+
 class PythonTree:
     """For each string shorter than `depth`, the tokens that follow it, how often, and when last."""
 
@@ -129,7 +167,7 @@ class PythonTree:
         self._next: dict[tuple[int, ...], dict[int, Seen]] = {}
         self._texts: dict[int, list[int]] = {}
         self._num_started = 0
-        self._num_entries = 0
+        self.num_entries = 0
 
     @property
     def num_texts(self) -> int:
@@ -139,16 +177,12 @@ class PythonTree:
     def num_tokens(self) -> int:
         return sum(map(len, self._texts.values()))
 
-    @property
-    def num_bytes(self) -> int:
-        return self._num_entries * _ENTRY_BYTES
-
     def start(self) -> int:
         self._texts[self._num_started] = []
         self._num_started += 1
         return self._num_started - 1
 
-    def append(self, text: int, tokens: Sequence[int]) -> None:
+    def append(self, text: int, tokens: Sequence[int]) -> bool:
         held = self._texts.get(text)
         for token in tokens if held is not None else ():
             assert held is not None
@@ -156,8 +190,9 @@ class PythonTree:
                 followers = self._next.setdefault(tuple(held[start:]), {})
                 count, last = followers.get(token, (0, (-1, -1)))
                 followers[token] = count + 1, max(last, (text, start))
-                self._num_entries += count == 0
+                self.num_entries += count == 0
             held.append(token)
+        return held is not None
 
     def finish(self, text: int) -> None:
         return
@@ -214,7 +249,7 @@ class PythonTree:
         if count > 1:
             followers[token] = count - 1, last
             return
-        self._num_entries -= 1
+        self.num_entries -= 1
         del followers[token]
         if not followers:
             del self._next[string]

@@ -101,7 +101,6 @@ def test_an_unknown_method_is_told_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("raw", "name"),
     [
-        ({"method": "suffix"}, "suffix"),
         ({"method": "draft_model", "model": "a/b"}, "draft_model"),
         ({"model": "a/b"}, "draft_model"),
         ({"model": "draft.gguf"}, "draft_model"),
@@ -176,8 +175,11 @@ def test_the_largest_number_of_tokens() -> None:
 
 
 def test_suffix_takes_its_depth_for_the_number(caplog: pytest.LogCaptureFixture) -> None:
-    assert unbuilt({"method": "suffix"}) == "method 'suffix' is not built yet."
+    assert resolve({"method": "suffix"}).num_speculative_tokens == 24
     assert "suffix_decoding_max_tree_depth=24" in caplog.text
+    raw = {"method": "suffix", "suffix_decoding_max_tree_depth": 64}
+    assert resolve(raw).num_speculative_tokens == 64
+    assert resolve({**raw, "num_speculative_tokens": 8}).num_speculative_tokens == 8
 
 
 # --- keys -----------------------------------------------------------------------------------------
@@ -211,6 +213,8 @@ def test_suffix_takes_its_depth_for_the_number(caplog: pytest.LogCaptureFixture)
         ({"suffix_decoding_max_cached_requests": -1}, "at least 0"),
         ({"suffix_decoding_max_spec_factor": -0.1}, "at least 0"),
         ({"suffix_decoding_min_token_prob": 1.1}, "at most 1"),
+        ({"suffix_decoding_cache": "on"}, "suffix_decoding_cache must be one of off, per-tenant, shared"),
+        ({"suffix_decoding_max_memory": -1}, "suffix_decoding_max_memory must be an integer"),
         ({"kv_cache_dtype": "fp8"}, "kv_cache_dtype must be one of"),
         (
             {"draft_lm_head_quantization": "int2"},
@@ -247,6 +251,8 @@ def test_a_key_that_cannot_be_is_refused(raw: dict[str, Any], message: str) -> N
         ({"enforce_eager": True}, "enforce_eager", True),
         ({"quantization": None}, "quantization", None),
         ({"suffix_decoding_max_cached_requests": 0}, "suffix_decoding_max_cached_requests", 0),
+        ({"suffix_decoding_max_memory": "4M"}, "suffix_decoding_max_memory", 2**22),
+        ({}, "suffix_decoding_cache", "per-tenant"),
         ({"draft_lm_head_quantization": "fp8"}, "draft_lm_head_quantization", "int8"),
         ({"draft_lm_head_quantization": "nvfp4"}, "draft_lm_head_quantization", "int4"),
         ({"draft_lm_head_quantization": "int4"}, "draft_lm_head_quantization", "int4"),
@@ -332,8 +338,7 @@ def test_async_scheduling_does_not_go_with_others(method: str) -> None:
     message = refused(raw, async_scheduling=True)
     assert message.startswith(f"async_scheduling does not go with method {method!r}, only with ngram_gpu")
     for implicit in (None, False):
-        if method == "ngram":
-            resolve(raw, async_scheduling=implicit)
+        resolve(raw, async_scheduling=implicit)
 
 
 def test_async_scheduling_does_not_go_with_an_unpadded_batch() -> None:

@@ -77,7 +77,7 @@ def test_without_speculation_there_is_none(model: str) -> None:
     ("options", "error", "message"),
     [
         ({"speculative_config": {"method": "ngram"}}, ConfigError, "num_speculative_tokens was not"),
-        ({"speculative_config": {**NGRAM, "method": "suffix"}}, NotBuiltYet, "method 'suffix'"),
+        ({"speculative_config": {**NGRAM, "method": "mtp"}}, NotBuiltYet, "method 'mtp'"),
         ({"speculative_config": NGRAM, "async_scheduling": True}, ConfigError, "async_scheduling"),
         ({"max_model_len": 257}, ConfigError, "more than the 256 tokens"),
         ({"num_gpu_blocks_override": 7}, ConfigError, "Raise num_gpu_blocks_override to 8"),

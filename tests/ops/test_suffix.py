@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specserve.ops.suffix import NO_TEXT, Limits, NativeTree, PythonTree, Tree
+from specserve.ops.suffix import NO_TEXT, Forest, Limits, Tree, make_forest
 from tests.support.native import library
 
 fixed = settings(derandomize=True, deadline=None, database=None)
 kinds = pytest.mark.parametrize("kind", ["python", "native"])
 
 
+def forest(kind: str, depth: int) -> Forest:
+    return make_forest(depth, None if kind == "python" else library())
+
+
 def make(kind: str, depth: int) -> Tree:
-    return PythonTree(depth) if kind == "python" else NativeTree(depth, library())
+    return forest(kind, depth).plant()
 
 
 def filled(kind: str, depth: int, *texts: Sequence[int]) -> Tree:
@@ -131,21 +136,37 @@ def test_what_a_tree_guesses_depends_on_its_texts_not_on_its_past(
 
 @kinds
 def test_nothing_is_left_when_all_texts_have_left(kind: str) -> None:
-    tree = make(kind, 24)
-    empty = tree.num_bytes
+    trees = forest(kind, 24)
+    tree = trees.plant()
+    empty = trees.num_bytes
     for _ in range(3):
         texts = [tree.start() for _ in range(4)]
         for i in range(400):
             tree.append(texts[i % 4], [i * i % 7, i % 5])
-        assert tree.num_bytes > empty
+        assert trees.num_bytes > empty
         for text in texts[1:]:
             tree.finish(text)
             tree.evict()
         tree.evict()
-        assert (tree.num_bytes, tree.num_tokens, tree.count([1])) == (empty, 0, 0)
+        assert (trees.num_bytes, tree.num_tokens, tree.count([1])) == (empty, 0, 0)
     tree.append(texts[0], [1])
     tree.finish(texts[0])
     assert tree.num_tokens == 0
+
+
+@kinds
+def test_trees_of_a_forest_share_its_memory_and_nothing_else(kind: str) -> None:
+    trees = forest(kind, 4)
+    one = trees.plant()
+    one.append(one.start(), [1, 2, 3] * 20)
+    held = trees.num_bytes
+    other = trees.plant()
+    other.append(other.start(), [3, 2, 1] * 20)
+    assert (one.count([1, 2]), one.count([2, 1]), other.count([1, 2]), other.count([2, 1])) == (20, 0, 0, 20)
+    del other
+    gc.collect()
+    assert trees.num_bytes == held
+    assert one.contents() == [[1, 2, 3] * 20]
 
 
 def test_many_children_come_and_go() -> None:

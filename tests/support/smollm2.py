@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 
+from specserve.draft import suffix
 from specserve.draft.base import Drafter, NoDraft
 from specserve.draft.ngram import NgramDrafter, Options
 from specserve.engine.engine import Engine
@@ -275,6 +276,7 @@ def _random(target: Target, known: Known, method: Method, k: int) -> Drafter:
 DRAFTERS: dict[str, Make] = {
     "none": lambda *_: NoDraft(),
     "ngram": lambda *_: NgramDrafter(Options(1, 3)),
+    "suffix": lambda *_: suffix.build(suffix.Options(), None),
     "self": lambda target, _, method, k: SelfDraft(target, method, k),
     "random": _random,
     "always-wrong": lambda _, known, *__: drafters.always_wrong(known.texts, known.vocab_size),

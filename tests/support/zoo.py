@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from specserve.draft import suffix
 from specserve.draft.base import Drafter
 from specserve.draft.ngram import NgramDrafter, Options
 from tests.support import drafters
@@ -26,6 +27,7 @@ class Habitat:
 ZOO: dict[str, Callable[[Habitat], Drafter]] = {
     "ngram": lambda _: NgramDrafter(Options(1, 3)),
     "ngram-earliest": lambda _: NgramDrafter(Options(2, 4, "earliest")),
+    "suffix": lambda _: suffix.build(suffix.Options(12, 4), None),
     "random": lambda h: drafters.random_guesses(h.model.vocab_size),
     "always-wrong": lambda h: drafters.always_wrong(h.texts, h.model.vocab_size),
     "always-right": lambda h: drafters.always_right(h.texts),

@@ -14,11 +14,13 @@ namespace nb = nanobind;
 namespace specserve {
 
 void bind_suffix(nb::module_& m) {
+  nb::class_<SuffixMemory>(m, "SuffixMemory")
+      .def(nb::init<>())
+      .def_prop_ro("num_bytes", &SuffixMemory::num_bytes);
   nb::class_<SuffixTree>(m, "SuffixTree")
-      .def(nb::init<uint16_t>())
+      .def(nb::init<uint16_t, SuffixMemory&>(), nb::keep_alive<1, 3>())
       .def_prop_ro("num_texts", &SuffixTree::num_texts)
       .def_prop_ro("num_tokens", &SuffixTree::num_tokens)
-      .def_prop_ro("num_bytes", &SuffixTree::num_bytes)
       .def("start", &SuffixTree::start)
       .def("append", &SuffixTree::append)
       .def("finish", &SuffixTree::finish)

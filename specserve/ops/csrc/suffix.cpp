@@ -5,7 +5,21 @@
 
 namespace specserve {
 
-SuffixTree::SuffixTree(uint16_t depth) : depth_(depth) { nodes_.add(); }
+SuffixTree::SuffixTree(uint16_t depth, SuffixMemory& memory)
+    : depth_(depth), nodes_(memory.nodes), fans_(memory.fans), texts_(memory.pages), root_(nodes_.add()) {}
+
+SuffixTree::~SuffixTree() {
+  for (std::vector<uint32_t> left{root_}; !left.empty();) {
+    const uint32_t ref = left.back();
+    left.pop_back();
+    fans_.each(nodes_[ref].fan, [&](const Child& child) {
+      if (!is_alone(child.ref)) left.push_back(child.ref);
+    });
+    fans_.clear(nodes_[ref].fan);
+    nodes_.remove(ref);
+  }
+  while (num_texts()) texts_.drop();
+}
 
 bool SuffixTree::append(uint64_t serial, const Tokens& tokens) {
   if (!texts_.find(serial)) return false;
@@ -46,7 +60,7 @@ void SuffixTree::push(uint64_t serial, int32_t token) {
   old_ends_.swap(text.ends);
   for (uint32_t length = 0; length <= old_ends_.size(); ++length) {
     const uint32_t start = texts_.position(text, text.size - 1 - length);
-    const uint32_t ref = extend(length ? old_ends_[length - 1] : kRoot, start, token);
+    const uint32_t ref = extend(length ? old_ends_[length - 1] : root_, start, token);
     if (!is_alone(ref) && length + 1 < depth_) text.ends.push_back(ref);
   }
 }
@@ -70,7 +84,7 @@ uint32_t SuffixTree::extend(uint32_t ref, uint32_t start, int32_t token) {
 uint32_t SuffixTree::branch_off(uint32_t ref, uint32_t start, int32_t token) {
   Node& node = nodes_[ref];
   const uint32_t alone = kAlone | start;
-  if (ref != kRoot && !node.fan.size && node.count == 1) {  // it was already
+  if (ref != root_ && !node.fan.size && node.count == 1) {  // it was already
     replace(ref, alone);
     nodes_.remove(ref);
   } else {
@@ -84,7 +98,7 @@ uint32_t SuffixTree::branch_off(uint32_t ref, uint32_t start, int32_t token) {
 uint32_t SuffixTree::divide(uint32_t ref, Child& child, uint32_t start) {
   Node& node = nodes_[ref];
   const uint32_t below = child.ref;
-  if (ref != kRoot && node.fan.size == 1 && node.count == count_of(below) + 1) {
+  if (ref != root_ && node.fan.size == 1 && node.count == count_of(below) + 1) {
     // The node was there for this end alone, and moves along with it.
     ++node.depth;
     child.token = texts_.at(start_of(below), node.depth);
@@ -129,7 +143,7 @@ uint32_t SuffixTree::insert_between(uint32_t ref, Child& child, uint32_t start) 
 
 // Takes the string of `length` tokens at `start` out; it belongs to the oldest text.
 void SuffixTree::remove(uint32_t start, uint32_t length) {
-  for (uint32_t ref = kRoot;;) {
+  for (uint32_t ref = root_;;) {
     const int32_t token = texts_.at(start, nodes_[ref].depth);
     const uint32_t below = fans_.find(nodes_[ref].fan, token)->ref;
     if (count_of(below) == 1) {
@@ -155,7 +169,7 @@ void SuffixTree::detach(uint32_t ref, int32_t token) {
 // A node where nothing branches and nothing ends is a place on an edge.
 void SuffixTree::dissolve_if_needless(uint32_t ref) {
   Node& node = nodes_[ref];
-  if (ref == kRoot || node.fan.size != 1) return;
+  if (ref == root_ || node.fan.size != 1) return;
   const uint32_t below = fans_.only(node.fan).ref;
   if (count_of(below) != node.count) return;
   replace(ref, below);
@@ -179,7 +193,7 @@ bool SuffixTree::is_heavier(uint32_t a, uint32_t b) const {
 // After `child` of `ref` has occurred once more. Nobody asks what follows nothing: the root has no order.
 void SuffixTree::rise(uint32_t ref, uint32_t child) {
   Node& node = nodes_[ref];
-  if (ref == kRoot || child == node.heavy) return;
+  if (ref == root_ || child == node.heavy) return;
   if (node.heavy != kNoChild && !is_heavier(child, node.heavy)) {
     node.second = std::max(node.second, count_of(child));
     return;
@@ -190,7 +204,7 @@ void SuffixTree::rise(uint32_t ref, uint32_t child) {
 
 void SuffixTree::rank(uint32_t ref) {
   Node& node = nodes_[ref];
-  if (ref == kRoot) return;
+  if (ref == root_) return;
   node.heavy = kNoChild;
   node.second = 0;
   fans_.each(node.fan, [&](const Child& child) { rise(ref, child.ref); });

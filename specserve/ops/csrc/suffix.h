@@ -34,14 +34,34 @@ struct Guess {
   uint64_t work = 0;   // nodes visited
 };
 
+struct SuffixNode {
+  uint32_t parent = 0;
+  uint32_t count = 0;
+  uint32_t start = 0;
+  uint32_t heavy = kNoChild;  // the child that occurs most often; of several the one with the latest start
+  uint32_t second = 0;        // no other child occurs more often than this
+  uint32_t depth = 0;         // tokens from the root
+  Fan fan;
+};
+
+// What trees are made of. What one gives back any other may take, so many trees need no more than they hold at once.
+struct SuffixMemory {
+  SuffixMemory() = default;
+  SuffixMemory(const SuffixMemory&) = delete;
+  size_t num_bytes() const { return pages.num_bytes() + nodes.num_bytes() + fans.num_bytes(); }
+  TextPages pages;
+  Elements<SuffixNode, 8> nodes;
+  Fans fans;
+};
+
 class SuffixTree {
  public:
   using Tokens = std::vector<int32_t>;
-  explicit SuffixTree(uint16_t depth);
+  SuffixTree(uint16_t depth, SuffixMemory& memory);  // which outlives it
   SuffixTree(const SuffixTree&) = delete;
+  ~SuffixTree();
   size_t num_texts() const { return texts_.num_texts(); }
   size_t num_tokens() const { return texts_.num_tokens(); }
-  size_t num_bytes() const { return texts_.num_bytes() + nodes_.num_bytes() + fans_.num_bytes(); }
   uint64_t start() { return texts_.start(); }
   // False when the text is no longer there.
   bool append(uint64_t serial, const Tokens& tokens);
@@ -54,20 +74,12 @@ class SuffixTree {
   Guess speculate(uint64_t serial, const Tokens& context, const GuessLimits& limits);
 
  private:
-  struct Node {
-    uint32_t parent = 0;
-    uint32_t count = 0;
-    uint32_t start = 0;
-    uint32_t heavy = kNoChild;  // the child that occurs most often; of several the one with the latest start
-    uint32_t second = 0;        // no other child occurs more often than this
-    uint32_t depth = 0;         // tokens from the root
-    Fan fan;
-  };
+  using Node = SuffixNode;
   struct Place {  // the first `length` tokens of a string, behind its parent's depth
     uint32_t ref;
     uint32_t length;
   };
-  static constexpr uint32_t kAlone = 1u << 31, kRoot = 0;
+  static constexpr uint32_t kAlone = 1u << 31;
   static bool is_alone(uint32_t ref) { return ref & kAlone; }
   uint32_t count_of(uint32_t ref) const { return is_alone(ref) ? 1 : nodes_[ref].count; }
   uint32_t start_of(uint32_t ref) const { return is_alone(ref) ? ref & ~kAlone : nodes_[ref].start; }
@@ -96,9 +108,10 @@ class SuffixTree {
   void follow(Place place, int64_t budget, float min_probability, Guess& guess) const;
 
   const uint32_t depth_;
+  Elements<Node, 8>& nodes_;
+  Fans& fans_;
   Texts texts_;
-  Elements<Node, 8> nodes_;
-  Fans fans_;
+  const uint32_t root_;
   std::vector<uint32_t> old_ends_;
 };
 

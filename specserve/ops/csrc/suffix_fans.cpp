@@ -46,7 +46,8 @@ void Fans::erase(Fan& fan, int32_t token) {
     children[empty].ref = kNoChild;
   }
   if (!fan.size) clear(fan);
-  else if (fan.log_capacity > 1 && fan.size * uint64_t(4) <= (1u << fan.log_capacity)) resize(fan, fan.log_capacity - 1);
+  else if (fan.log_capacity > 1 && fan.size * (is_array(fan) ? 2ull : 4ull) <= 1u << fan.log_capacity)
+    resize(fan, fan.log_capacity - 1);
 }
 
 void Fans::clear(Fan& fan) {

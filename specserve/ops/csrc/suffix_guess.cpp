@@ -6,7 +6,7 @@
 namespace specserve {
 
 int64_t SuffixTree::count(const Tokens& tokens) const {
-  Place place{kRoot, 0};
+  Place place{root_, 0};
   uint64_t work = 0;
   if (tokens.empty() || !locate(tokens.data(), uint32_t(tokens.size()), place, work)) return 0;
   return count_of(place.ref);
@@ -21,7 +21,7 @@ Guess SuffixTree::speculate(uint64_t serial, const Tokens& context, const GuessL
   const uint32_t size = uint32_t(std::min<size_t>(context.size(), depth_));
   uint64_t work = 0;
   for (uint32_t match = 1; match < size; ++match) {
-    Place place{kRoot, match};
+    Place place{root_, match};
     if (text && match <= text->ends.size()) {
       place.ref = text->ends[match - 1];
     } else if ((text && match <= text->size) || !locate(&*context.end() - match, match, place, work)) {
@@ -40,7 +40,7 @@ Guess SuffixTree::speculate(uint64_t serial, const Tokens& context, const GuessL
 
 bool SuffixTree::locate(const int32_t* tokens, uint32_t length, Place& place, uint64_t& work) const {
   if (length > depth_) return false;
-  uint32_t ref = kRoot;
+  uint32_t ref = root_;
   for (uint32_t done = 0; done < length;) {
     const Child* child = is_alone(ref) ? nullptr : fans_.find(nodes_[ref].fan, tokens[done]);
     ++work;

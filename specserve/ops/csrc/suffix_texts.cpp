@@ -13,12 +13,11 @@ void Texts::push(uint64_t serial, int32_t token) {
   Text& text = texts_[serial - first_];
   if (text.size % kPage == 0) {
     const uint32_t page = pages_.add();
-    if (page >= (1u << 31) / kPage - 1) throw std::length_error("a suffix tree holds less than 2^31 tokens");
+    if (page >= (1u << 31) / kPage - 1) throw std::length_error("suffix trees hold less than 2^31 tokens");
     if (!text.pages.empty()) pages_[text.pages.back()].next = page;
     pages_[page].serial = serial;
     pages_[page].first = text.size;
     text.pages.push_back(page);
-    ++num_page_names_;
   }
   pages_[text.pages.back()].tokens[text.size % kPage] = token;
   ++text.size;
@@ -29,13 +28,8 @@ void Texts::drop() {
   Text& text = texts_.front();
   for (uint32_t page : text.pages) pages_.remove(page);
   num_tokens_ -= text.size;
-  num_page_names_ -= text.pages.size();
   texts_.pop_front();
   ++first_;
-}
-
-size_t Texts::num_bytes() const {
-  return pages_.num_bytes() + texts_.size() * sizeof(Text) + num_page_names_ * sizeof(uint32_t);
 }
 
 }  // namespace specserve

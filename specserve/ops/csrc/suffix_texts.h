@@ -40,8 +40,18 @@ struct Text {
   std::vector<uint32_t> ends;
 };
 
+struct TextPage {
+  static constexpr uint32_t kSize = 64;
+  int32_t tokens[kSize];
+  uint64_t serial = 0;  // of its text
+  uint32_t first = 0;   // index in the text of its first token
+  uint32_t next = 0;
+};
+using TextPages = Elements<TextPage, 4>;
+
 class Texts {
  public:
+  explicit Texts(TextPages& pages) : pages_(pages) {}
   uint64_t start();  // a serial number; the youngest text has the largest
   // Null when there is no such text, any more.
   Text* find(uint64_t serial) { return serial - first_ < texts_.size() ? &texts_[serial - first_] : nullptr; }
@@ -50,13 +60,12 @@ class Texts {
   uint64_t first() const { return first_; }
   size_t num_texts() const { return texts_.size(); }
   size_t num_tokens() const { return num_tokens_; }
-  size_t num_bytes() const;
 
   uint32_t position(const Text& text, uint32_t index) const {
     return text.pages[index / kPage] * kPage + index % kPage;
   }
   int32_t at(uint32_t position, uint32_t ahead) const {
-    const Page* page = &pages_[position / kPage];
+    const TextPage* page = &pages_[position / kPage];
     uint32_t place = position % kPage + ahead;
     for (; place >= kPage; place -= kPage) page = &pages_[page->next];
     return page->tokens[place];
@@ -64,28 +73,22 @@ class Texts {
   Text& text_of(uint32_t position) { return texts_[pages_[position / kPage].serial - first_]; }
   // The tokens from there to the end of its text.
   uint32_t left(uint32_t position) const {
-    const Page& page = pages_[position / kPage];
+    const TextPage& page = pages_[position / kPage];
     return texts_[page.serial - first_].size - page.first - position % kPage;
   }
   // In a younger text, or further on in the same one.
   bool is_later(uint32_t a, uint32_t b) const {
-    const Page &one = pages_[a / kPage], &other = pages_[b / kPage];
+    const TextPage &one = pages_[a / kPage], &other = pages_[b / kPage];
     if (one.serial != other.serial) return one.serial > other.serial;
     return one.first + a % kPage > other.first + b % kPage;
   }
 
  private:
-  static constexpr uint32_t kPage = 64;
-  struct Page {
-    int32_t tokens[kPage];
-    uint64_t serial = 0;
-    uint32_t first = 0;  // index in the text of its first token
-    uint32_t next = 0;
-  };
-  Elements<Page, 4> pages_;
+  static constexpr uint32_t kPage = TextPage::kSize;
+  TextPages& pages_;
   std::deque<Text> texts_;
   uint64_t first_ = 0;  // the oldest text's
-  size_t num_tokens_ = 0, num_page_names_ = 0;
+  size_t num_tokens_ = 0;
 };
 
 }  // namespace specserve

@@ -1,0 +1,86 @@
+"""Earlier outputs, each tenant's in a tree of its own: what one generated never drafts for another.
+
+What is dropped follows from the number and the lengths of the texts, never from what they say, so nobody can
+tell what others wrote by what is left of his own. A tenant's oldest text goes first; when memory is short,
+that of the tenant who holds most, so whoever holds less than his share loses nothing to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from specserve.ops.suffix import Guess, Limits, Tree
+
+BYTES_PER_TOKEN = 53  # the most a tree takes: a page's share of 5, and a node that branches in two
+_TEXT_BYTES, _TENANT_BYTES = 400, 2048
+_BYTES_PER_ENDING = 56  # of a text: a node, should it occur elsewhere, and its place in the text's list
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A text that grows in its tenant's tree, until it is dropped there."""
+
+    tree: Tree
+    text: int
+
+    def speculate(self, context: Sequence[int], limits: Limits) -> Guess:
+        return self.tree.speculate(self.text, context, limits)
+
+
+class Stores:
+    """At most `max_texts` texts per tenant, and `max_bytes` of all together."""
+
+    def __init__(self, make: Callable[[], Tree], depth: int, max_texts: int, max_bytes: int) -> None:
+        self._make = make
+        self._max_texts = max_texts
+        self._max_bytes = max_bytes
+        self._bytes_per_text = _TEXT_BYTES + _BYTES_PER_ENDING * depth
+        self._trees: dict[str, Tree] = {}
+        self._num_texts = self._num_tokens = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """What the texts take at most."""
+        return self._cost(len(self._trees), self._num_texts, self._num_tokens)
+
+    def start(self, tenant: str) -> Place:
+        """A new text. It is the tenant's youngest, so it leaves last."""
+        tree = self._trees.get(tenant)
+        if tree is None:
+            tree = self._trees[tenant] = self._make()
+        place = Place(tree, tree.start())
+        self._num_texts += 1
+        if tree.num_texts > self._max_texts:
+            self._evict(tenant)
+        self._keep_to_bytes()
+        return place
+
+    def append(self, place: Place, tokens: Sequence[int]) -> None:
+        if place.tree.append(place.text, tokens):
+            self._num_tokens += len(tokens)
+            self._keep_to_bytes()
+
+    def finish(self, place: Place) -> None:
+        """It will not grow any more; it is remembered."""
+        place.tree.finish(place.text)
+
+    def _cost(self, num_tenants: int, num_texts: int, num_tokens: int) -> int:
+        return num_tenants * _TENANT_BYTES + num_texts * self._bytes_per_text + num_tokens * BYTES_PER_TOKEN
+
+    def _share(self, tenant: str) -> int:
+        tree = self._trees[tenant]
+        return self._cost(1, tree.num_texts, tree.num_tokens)
+
+    def _keep_to_bytes(self) -> None:
+        while self.num_bytes > self._max_bytes:
+            self._evict(max(self._trees, key=self._share))
+
+    def _evict(self, tenant: str) -> None:
+        tree = self._trees[tenant]
+        before = tree.num_tokens
+        tree.evict()
+        self._num_texts -= 1
+        self._num_tokens -= before - tree.num_tokens
+        if not tree.num_texts:
+            del self._trees[tenant]
