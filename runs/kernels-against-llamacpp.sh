@@ -21,6 +21,10 @@
 # file 2.00, 4.00, 4.42, 4.47, 5.42; auto : best 1.44, 2.61, 2.99, 2.71, 2.30; int8 : Q8_0 1.39, 2.92, 3.31, 3.01,
 # 2.19. A first run of 2 rounds with all rows had auto : best 1.22 for 1 row, from rounds of 4.6 and 6.3 ms.
 #
+# On a second machine (2026-11-30, ac5e276, 2-core Intel Xeon with AVX-512, 5 rounds) at 1, 4, 5, 8 rows and the
+# prompt: auto : file 2.15, 3.39, 3.85, 4.35, 4.54; auto : best 2.00, 2.40, 2.91, 2.54, 1.91; int8 : Q8_0 1.74,
+# 2.41, 2.61, 2.70, 2.09; T(8) / T(1) of float32 1.43.
+#
 # Needs both in one environment, and a machine that does nothing else:
 #   scripts/setup && .venv/bin/python -m pip install llama-cpp-python==0.3.36
 # Arguments go to the program beside this file (--rounds, --types, --classes, --json FILE).
