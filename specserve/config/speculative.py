@@ -88,6 +88,9 @@ class SpeculativeConfig:
     suffix_decoding_max_memory: int = option(
         256 * 2**20, COUNT, "suffix: bytes for the remembered outputs of all tenants", low=0
     )
+    suffix_decoding_store: str | None = option(
+        None, TEXT, "suffix: file in which outputs are remembered between runs"
+    )
 
     revision: str | None = option(None, TEXT, "branch, tag or commit of the draft checkpoint")
     code_revision: str | None = option(None, TEXT, "the same for its code")

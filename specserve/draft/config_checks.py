@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from specserve.config.options import nearest
@@ -95,6 +96,23 @@ def check_draft_topk(config: SpeculativeConfig, case: Case) -> None:
         )
 
 
+def check_store(config: SpeculativeConfig, case: Case) -> None:
+    key, store = "suffix_decoding_store", config.suffix_decoding_store
+    if store is None or key not in case.method.keys:
+        return
+    cache, num_requests = config.suffix_decoding_cache, config.suffix_decoding_max_cached_requests
+    if cache == "off" or not num_requests:
+        raise ConfigError(
+            f"{key}={store!r} has nothing to keep: suffix_decoding_cache={cache!r}, "
+            f"suffix_decoding_max_cached_requests={num_requests}; leave it out, or remember outputs.",
+            key,
+        )
+    if Path(store).is_dir():
+        raise ConfigError(f"{key}={store!r} is a folder; name a file.", key)
+    if not Path(store).absolute().parent.is_dir():
+        raise ConfigError(f"{key}={store!r} lies in no folder that exists; make it first.", key)
+
+
 def check_max_model_len(config: SpeculativeConfig, case: Case) -> None:
     limits = {"draft": draft_max_len(case), "target": case.target.max_model_len}
     for whose, limit in limits.items():
@@ -144,6 +162,7 @@ CHECKS = (
     check_num_tokens,
     check_vocabulary,
     check_draft_topk,
+    check_store,
     check_max_model_len,
     check_parallelism,
     check_async,

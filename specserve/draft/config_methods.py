@@ -50,6 +50,7 @@ SUFFIX = tuple(
         "min_token_prob",
         "cache",
         "max_memory",
+        "store",
     )
 )
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
+from weakref import finalize
 
 from specserve.config.speculative import DEFAULT_TREE_DEPTH
 from specserve.draft.base import SYNCED_ALWAYS
 from specserve.draft.config_target import TargetInfo
-from specserve.draft.suffix_store import Place, Stores
+from specserve.draft.suffix_file import Mark, StoreFile
+from specserve.draft.suffix_store import Place, Stores, tenant_name
 from specserve.ops.native import find_library
 from specserve.ops.suffix import Forest, Guess, Limits, Tree, make_forest
 from specserve.types import Ask, AskBatch, Commit, CommitBatch, Draft, Needs
@@ -32,12 +35,21 @@ class Options:
     suffix_decoding_min_token_prob: float = 0.1
     suffix_decoding_cache: Sharing = "per-tenant"
     suffix_decoding_max_memory: int = 256 * 2**20
+    suffix_decoding_store: str | None = None
 
 
-def build(options: Options, _target: TargetInfo) -> SuffixDrafter:
-    """The target does not matter: every text is drafted alike."""
+def build(options: Options, target: TargetInfo) -> SuffixDrafter:
+    """The target does not matter but for what is on disk: every text is drafted alike."""
     forest = make_forest(options.suffix_decoding_max_tree_depth, find_library())
-    return SuffixDrafter(options, forest, make_stores(options, forest))
+    stores = make_stores(options, forest)
+    if stores is None or options.suffix_decoding_store is None:
+        return SuffixDrafter(options, forest, stores)
+    mark = Mark(target.vocab_size, options.suffix_decoding_cache)
+    file = StoreFile(Path(options.suffix_decoding_store), mark, stores)
+    file.load()
+    drafter = SuffixDrafter(options, forest, stores, file)
+    finalize(drafter, file.save)  # when nobody needs the drafter any more, or when Python ends
+    return drafter
 
 
 def make_stores(options: Options, forest: Forest) -> Stores | None:
@@ -73,10 +85,13 @@ class SuffixDrafter:
 
     needs = Needs()
 
-    def __init__(self, options: Options, forest: Forest, stores: Stores | None) -> None:
+    def __init__(
+        self, options: Options, forest: Forest, stores: Stores | None, file: StoreFile | None = None
+    ) -> None:
         self._options = options
         self._forest = forest
         self._stores = stores
+        self._file = file
         self._texts: dict[int, _Text] = {}
 
     def observe(self, commits: CommitBatch) -> None:
@@ -97,6 +112,8 @@ class SuffixDrafter:
                 self._store(text, self._stores)
                 if text.place is not None:
                     self._stores.finish(text.place)
+        if self._file is not None and not self._texts:
+            self._file.save_if_grown()
 
     def guess(self, ask: Ask) -> Guess:
         """The better of what the text itself and the store say; `work` is of both.
@@ -123,8 +140,9 @@ class SuffixDrafter:
         return replace(other if other.score > best.score else best, work=work)
 
     def _open(self, commit: Commit) -> _Text:
-        tenant = commit.tenant if self._options.suffix_decoding_cache == "per-tenant" else ""
+        is_shared = self._options.suffix_decoding_cache == "shared"
         tree = self._forest.plant()
+        tenant = "" if is_shared else tenant_name(commit.tenant)
         return _Text(commit.tokens, commit.num_prompt, tenant, tree, tree.start())
 
     def _store(self, text: _Text, stores: Stores) -> None:

@@ -7,14 +7,21 @@ that of the tenant who holds most, so whoever holds less than his share loses no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 from specserve.ops.suffix import Guess, Limits, Tree
 
+Texts = Iterable[tuple[str, list[int]]]  # (tenant, text), each tenant's from the oldest on
 BYTES_PER_TOKEN = 53  # the most a tree takes: a page's share of 5, and a node that branches in two
 _TEXT_BYTES, _TENANT_BYTES = 400, 2048
 _BYTES_PER_ENDING = 56  # of a text: a node, should it occur elsewhere, and its place in the text's list
+
+
+def tenant_name(tenant: str) -> str:
+    """By which a tenant goes here, and in a file: from a key's digest and a salt nobody shall learn them."""
+    return sha256(b"suffix\0" + tenant.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +45,24 @@ class Stores:
         self._bytes_per_text = _TEXT_BYTES + _BYTES_PER_ENDING * depth
         self._trees: dict[str, Tree] = {}
         self._num_texts = self._num_tokens = 0
+        self._num_appended = 0
 
     @property
     def num_bytes(self) -> int:
         """What the texts take at most."""
         return self._cost(len(self._trees), self._num_texts, self._num_tokens)
+
+    @property
+    def num_tokens(self) -> int:
+        return self._num_tokens
+
+    @property
+    def num_appended(self) -> int:
+        """Tokens that ever came, those that were dropped included."""
+        return self._num_appended
+
+    def contents(self) -> Texts:
+        return ((tenant, text) for tenant, tree in self._trees.items() for text in tree.contents())
 
     def start(self, tenant: str) -> Place:
         """A new text. It is the tenant's youngest, so it leaves last."""
@@ -59,11 +79,19 @@ class Stores:
     def append(self, place: Place, tokens: Sequence[int]) -> None:
         if place.tree.append(place.text, tokens):
             self._num_tokens += len(tokens)
+            self._num_appended += len(tokens)
             self._keep_to_bytes()
 
     def finish(self, place: Place) -> None:
         """It will not grow any more; it is remembered."""
         place.tree.finish(place.text)
+
+    def remember(self, tenant: str, tokens: Sequence[int]) -> Place:
+        """A whole text."""
+        place = self.start(tenant)
+        self.append(place, tokens)
+        self.finish(place)
+        return place
 
     def _cost(self, num_tenants: int, num_texts: int, num_tokens: int) -> int:
         return num_tenants * _TENANT_BYTES + num_texts * self._bytes_per_text + num_tokens * BYTES_PER_TOKEN

@@ -10,7 +10,7 @@ furthest on, is taken: a function of what the tree holds, not of how it came the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, Protocol
@@ -61,7 +61,10 @@ class Tree(Protocol):
         """Drop the oldest text; there must be one."""
         ...
 
-    def contents(self) -> list[list[int]]: ...
+    def contents(self) -> Iterator[list[int]]:
+        """The texts, oldest first. Nothing may change meanwhile."""
+        ...
+
     def count(self, tokens: Sequence[int]) -> int: ...
     def speculate(self, text: int, context: Sequence[int], limits: Limits) -> Guess:
         """What most likely follows the last tokens of `context`, fewer of them than it has.
@@ -127,9 +130,9 @@ class NativeTree:
     def evict(self) -> None:
         self._native.evict()
 
-    def contents(self) -> list[list[int]]:
-        texts: list[list[int]] = self._native.contents()
-        return texts
+    def contents(self) -> Iterator[list[int]]:
+        first: int = self._native.first
+        return (self._native.text(serial) for serial in range(first, first + self.num_texts))
 
     def count(self, tokens: Sequence[int]) -> int:
         return int(self._native.count(tokens))
@@ -204,8 +207,8 @@ class PythonTree:
             for end in range(start, min(start + self._depth, len(tokens))):
                 self._remove(tuple(tokens[start:end]), tokens[end])
 
-    def contents(self) -> list[list[int]]:
-        return [list(tokens) for tokens in self._texts.values()]
+    def contents(self) -> Iterator[list[int]]:
+        return map(list, self._texts.values())
 
     def count(self, tokens: Sequence[int]) -> int:
         if not tokens:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -265,6 +266,22 @@ def test_a_key_is_taken(raw: dict[str, Any], name: str, expected: Any) -> None:
 def test_lookup_bounds_in_the_wrong_order_are_refused_with_both_values() -> None:
     message = refused({**NGRAM, "prompt_lookup_min": 5, "prompt_lookup_max": 2})
     assert message == "prompt_lookup_min=5 must not be larger than prompt_lookup_max=2."
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"suffix_decoding_cache": "off"}, "has nothing to keep: suffix_decoding_cache='off'"),
+        ({"suffix_decoding_max_cached_requests": 0}, "suffix_decoding_max_cached_requests=0; leave it out"),
+        ({"suffix_decoding_store": "."}, "suffix_decoding_store='.' is a folder; name a file."),
+        ({"suffix_decoding_store": "absent/a"}, "'absent/a' lies in no folder that exists; make it first."),
+    ],
+)
+def test_a_store_that_cannot_be_kept_is_refused(raw: dict[str, Any], message: str, tmp_path: Path) -> None:
+    suffix = {"method": "suffix", "suffix_decoding_store": str(tmp_path / "outputs")}
+    assert resolve(suffix).suffix_decoding_store == str(tmp_path / "outputs")
+    assert message in refused({**suffix, **raw})
+    resolve({**NGRAM, "suffix_decoding_store": "absent/a"})  # without effect there
 
 
 def test_keys_of_other_methods_are_said_to_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 from random import Random
 
@@ -23,13 +22,6 @@ def stores(max_texts: int = 100, max_bytes: int = 2**30, forest: Forest | None =
     return Stores((forest or native()).plant, DEPTH, max_texts, max_bytes)
 
 
-def remember(stores: Stores, tenant: str, tokens: Sequence[int]) -> Place:
-    place = stores.start(tenant)
-    stores.append(place, tokens)
-    stores.finish(place)
-    return place
-
-
 def is_known(place: Place, first: int) -> bool:
     """Whether the tree of `place` knows what follows `first`."""
     return bool(place.tree.speculate(NO_TEXT, [0, first], Limits(1)).tokens)
@@ -37,8 +29,8 @@ def is_known(place: Place, first: int) -> bool:
 
 def test_a_tenant_keeps_its_youngest_texts() -> None:
     held = stores(max_texts=2)
-    places = [remember(held, "a", [10 * i, 10 * i + 1]) for i in range(1, 5)]
-    other = remember(held, "b", [10, 11])
+    places = [held.remember("a", [10 * i, 10 * i + 1]) for i in range(1, 5)]
+    other = held.remember("b", [10, 11])
     assert [is_known(places[-1], 10 * i) for i in range(1, 5)] == [False, False, True, True]
     assert is_known(other, 10)
 
@@ -47,7 +39,7 @@ def test_a_text_that_was_dropped_may_go_on_and_counts_for_nothing() -> None:
     held = stores(max_texts=1)
     first = held.start("a")
     held.append(first, [1, 2, 3])
-    second = remember(held, "a", [4, 5])
+    second = held.remember("a", [4, 5])
     before = held.num_bytes
     held.append(first, [6] * 50)
     held.finish(first)
@@ -60,22 +52,22 @@ def test_memory_keeps_to_its_bound_and_is_used() -> None:
     for max_bytes in (100_000, 300_000):
         held = stores(max_bytes=max_bytes, forest=forest)
         for i in range(300):
-            remember(held, f"{i % 3}", [random.randrange(50) for _ in range(random.randint(1, 200))])
+            held.remember(f"{i % 3}", [random.randrange(50) for _ in range(random.randint(1, 200))])
             assert forest.num_bytes < held.num_bytes <= max_bytes
         assert held.num_bytes > 0.7 * max_bytes
 
 
 def test_who_holds_less_than_the_others_loses_nothing_to_them() -> None:
     held = stores(max_bytes=60_000)
-    small = [remember(held, "small", [10 * i, 10 * i + 1]) for i in range(1, 4)]
+    small = [held.remember("small", [10 * i, 10 * i + 1]) for i in range(1, 4)]
     for i in range(200):
-        remember(held, f"large{i % 2}", [7] * 100)
+        held.remember(f"large{i % 2}", [7] * 100)
     assert all(is_known(small[0], 10 * i) for i in range(1, 4))
 
 
 def test_any_number_of_tenants_fits() -> None:
     held = stores(max_bytes=50_000)
-    places = [remember(held, f"{i}", [1, 2, 3]) for i in range(500)]
+    places = [held.remember(f"{i}", [1, 2, 3]) for i in range(500)]
     assert held.num_bytes <= 50_000
     known = [is_known(place, 1) for place in places]
     assert known[-1]
@@ -86,7 +78,7 @@ def test_any_number_of_tenants_fits() -> None:
 @pytest.mark.parametrize("max_bytes", [0, 5_000])
 def test_a_text_too_long_for_the_bound_is_not_remembered(max_bytes: int) -> None:
     held = stores(max_bytes=max_bytes)
-    place = remember(held, "a", list(range(200)))
+    place = held.remember("a", list(range(200)))
     assert (held.num_bytes, is_known(place, 1)) == (0, False)
 
 
@@ -98,8 +90,8 @@ def test_what_is_dropped_depends_on_lengths_only() -> None:
         random, held = Random(alphabet), stores(max_bytes=40_000)
         mine = [held.start("mine")]
         for i, length in enumerate(lengths):
-            remember(held, "other", [random.randrange(alphabet) for _ in range(length)])
-            mine.append(remember(held, "mine", [10_000 + i] * (length // 2)))
+            held.remember("other", [random.randrange(alphabet) for _ in range(length)])
+            mine.append(held.remember("mine", [10_000 + i] * (length // 2)))
         found.append([is_known(place, 10_000 + i) for i, place in enumerate(mine[1:])])
         assert 5 < sum(found[-1]) < 150
     assert found[0] == found[1] == found[2]
@@ -131,7 +123,7 @@ def test_the_stated_bytes_are_never_exceeded(evicting: bool) -> None:
         forest = native()
         held = stores(max_texts=len(texts) // 3 + 1 if evicting else len(texts), forest=forest)
         for text in texts:
-            remember(held, "", text)
+            held.remember("", text)
             assert forest.num_bytes <= held.num_bytes, name
 
 

@@ -96,7 +96,7 @@ def test_counts_are_those_of_a_search(
         counts = strings(held, depth)
         known |= counts.keys()
         assert {string: tree.count(string) for string in known} == {s: counts.get(s, 0) for s in known}
-        assert tree.contents() == held
+        assert list(tree.contents()) == held
         assert (tree.num_texts, tree.num_tokens) == (len(held), sum(map(len, held)))
 
 
@@ -166,7 +166,7 @@ def test_trees_of_a_forest_share_its_memory_and_nothing_else(kind: str) -> None:
     del other
     gc.collect()
     assert trees.num_bytes == held
-    assert one.contents() == [[1, 2, 3] * 20]
+    assert list(one.contents()) == [[1, 2, 3] * 20]
 
 
 def test_many_children_come_and_go() -> None:

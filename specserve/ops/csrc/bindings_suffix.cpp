@@ -25,7 +25,8 @@ void bind_suffix(nb::module_& m) {
       .def("append", &SuffixTree::append)
       .def("finish", &SuffixTree::finish)
       .def("evict", &SuffixTree::evict)
-      .def("contents", &SuffixTree::contents)
+      .def_prop_ro("first", &SuffixTree::first)
+      .def("text", &SuffixTree::text)
       .def("count", &SuffixTree::count)
       .def("speculate", [](SuffixTree& tree, uint64_t serial, const SuffixTree::Tokens& context, int64_t max_tokens,
                            double factor, float min_probability) {

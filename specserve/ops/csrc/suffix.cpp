@@ -42,13 +42,11 @@ bool SuffixTree::evict() {
   return true;
 }
 
-std::vector<SuffixTree::Tokens> SuffixTree::contents() {
-  std::vector<Tokens> all;
-  for (uint64_t serial = texts_.first(); const Text* text = texts_.find(serial); ++serial) {
-    all.emplace_back();
-    for (uint32_t i = 0; i < text->size; ++i) all.back().push_back(texts_.at(texts_.position(*text, i), 0));
-  }
-  return all;
+SuffixTree::Tokens SuffixTree::text(uint64_t serial) {
+  Tokens tokens;
+  if (const Text* text = texts_.find(serial))
+    for (uint32_t i = 0; i < text->size; ++i) tokens.push_back(texts_.at(texts_.position(*text, i), 0));
+  return tokens;
 }
 
 // The text's strings become a token longer, the shortest first, and the empty one begins. Those that are alone

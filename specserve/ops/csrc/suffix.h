@@ -67,7 +67,8 @@ class SuffixTree {
   bool append(uint64_t serial, const Tokens& tokens);
   void finish(uint64_t serial);  // it will not grow any more
   bool evict();                  // the oldest text; false when there is none
-  std::vector<Tokens> contents();  // oldest first
+  uint64_t first() const { return texts_.first(); }  // the oldest text's serial number
+  Tokens text(uint64_t serial);                      // empty when it is no longer there
   int64_t count(const Tokens& tokens) const;
   // The best continuation of an ending of `context`, which is shorter than the context itself and occurs here.
   // `serial`: a text that `context` ends with, as far as both go; what is known of its endings need not be looked for.
