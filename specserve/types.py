@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from specserve.counts import DraftStats as DraftStats
+from specserve.counts import SourceCounts as SourceCounts
+from specserve.counts import SpecDecodeMetrics as SpecDecodeMetrics
 from specserve.sampling_params import SamplingParams as SamplingParams
 from specserve.sampling_params import Speculation as Speculation
 
@@ -29,6 +32,7 @@ class Request:
 
     `params.max_tokens` may still be None (as many as the context holds). `tenant` separates shared
     pages: API key and cache salt together. `arrival` is on the clock of `time.monotonic`, seconds.
+    `predicted_token_ids` is what the output may be like, by whoever asks for it: a source of guesses.
     """
 
     request_id: str
@@ -37,6 +41,7 @@ class Request:
     arrival: float
     priority: int = 0
     tenant: str = ""
+    predicted_token_ids: list[int] = field(default_factory=list)
 
 
 # --- the cache --------------------------------------------------------------------------------
@@ -125,11 +130,15 @@ class Draft:
 
     `q[i]` is what the guesses of sequence i were drawn from; None (or no `q` at all) says that they are a
     function of the true tokens, q one-hot. `confidence` [n, k] is the expected acceptance of each guess.
+    A drafter that looks its guesses up says in `matches` how many tokens of the ending stood before them
+    there too. `sources` names who made them, where there are several.
     """
 
     tokens: list[list[int]]
     q: list[DraftProbs | None] | None = None
     confidence: Tensor | None = None
+    matches: list[int] | None = None
+    sources: list[str | None] | None = None
 
     @property
     def lengths(self) -> list[int]:
@@ -215,7 +224,8 @@ class Ask:
     """A request for at most `num_tokens` (≥ 1) guesses after the last of `tokens`.
 
     `tokens` and `block_table` (page ids in order of position) are live views. The pages reach
-    `Needs.lookahead` slots past the rows that are true.
+    `Needs.lookahead` slots past the rows that are true. The first `num_prompt` tokens were given, and
+    `predicted` is what those after them may be like. `source` names the only one whose guesses are wanted.
     """
 
     seq_id: int
@@ -224,6 +234,9 @@ class Ask:
     temperature: float
     seed: int
     block_table: Sequence[int] = ()
+    num_prompt: int = 0
+    predicted: Sequence[int] = ()
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,57 +257,6 @@ class Logprob:
 
 
 Logprobs = dict[int, Logprob]  # the chosen token first, then the top ones in order
-
-
-@dataclass(slots=True)
-class SpecDecodeMetrics:
-    """One request's speculation, counted as vLLM's per-request metrics; steps without drafts are left out.
-
-    `acceptance_histogram[j]` counts verification steps whose rule accepted exactly j drafts. Counted
-    before the cut by an end token, stop string or cap; `num_discarded_draft_tokens` says how many of
-    those the cut took away again, so kept = accepted. `num_spec_tokens` is the most guesses per step this
-    request allowed, `method` the drafter that made them, None at 0.
-    """
-
-    num_spec_tokens: int
-    method: str | None = None
-    detailed: bool = False
-    num_draft_tokens: int = 0
-    num_accepted_draft_tokens: int = 0
-    num_discarded_draft_tokens: int = 0
-    acceptance_histogram: list[int] = field(default_factory=list)
-    acceptance_histogram_by_draft_length: dict[int, list[int]] = field(default_factory=dict)
-    per_step_accepted: list[int] = field(default_factory=list)
-    per_step_drafted: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.acceptance_histogram = [0] * (self.num_spec_tokens + 1)
-
-    def record(self, drafted: int, accepted: int, discarded: int) -> None:
-        """One verification step: `accepted` drafts were kept, `discarded` accepted and then cut off."""
-        by_rule = accepted + discarded
-        self.num_draft_tokens += drafted
-        self.num_accepted_draft_tokens += accepted
-        self.num_discarded_draft_tokens += discarded
-        self.acceptance_histogram[by_rule] += 1
-        histogram = self.acceptance_histogram_by_draft_length.setdefault(drafted, [0] * (drafted + 1))
-        histogram[by_rule] += 1
-        if self.detailed:
-            self.per_step_accepted.append(by_rule)
-            self.per_step_drafted.append(drafted)
-
-    @property
-    def num_spec_steps(self) -> int:
-        return sum(self.acceptance_histogram)
-
-    @property
-    def mean_acceptance_length(self) -> float:
-        steps = self.num_spec_steps
-        return 1.0 + self.num_accepted_draft_tokens / steps if steps else 1.0
-
-    @property
-    def draft_acceptance_rate(self) -> float:
-        return self.num_accepted_draft_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,15 +296,6 @@ class Output:
     num_cached_tokens: int = 0
     spec_decode_metrics: SpecDecodeMetrics | None = None  # with the last output only
     stats: FinishedStats | None = None  # with the last output only
-
-
-@dataclass(frozen=True, slots=True)
-class DraftStats:
-    """One verification: drafted = accepted + rejected + discarded (accepted by the rule, then cut off)."""
-
-    drafted: int
-    accepted: int
-    discarded: int
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from specserve.config.engine import EngineConfig
 from specserve.config.server import ServerConfig
 from specserve.errors import ConfigError
 from specserve.server.client import Piece
-from specserve.types import Output, SamplingParams, SpecDecodeMetrics
+from specserve.types import DraftStats, Output, SamplingParams, SpecDecodeMetrics
 from tests.support.native import library
 
 NGRAM = '{"method": "ngram", "num_speculative_tokens": 4}'
@@ -43,7 +43,7 @@ class StubLLM:
         metrics = None
         if "speculative_config" in self.options:
             metrics = SpecDecodeMetrics(4)
-            metrics.record(drafted=2, accepted=1, discarded=0)
+            metrics.record(DraftStats(drafted=2, accepted=1, discarded=0))
         yield Output("0", 0, [1, 2], "one")
         yield Output("0", 0, [3, 4], " two", finish_reason="stop", spec_decode_metrics=metrics)
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from specserve.draft.config_methods import METHODS
 from specserve.draft.load import Plugin as Plugin
-from specserve.draft.load import find_plugin as find_plugin
+from specserve.draft.load import assemble as assemble
+from specserve.draft.load import find_plugins as find_plugins
 from specserve.draft.load import load_drafter as load_drafter
 
 DRAFTERS: Mapping[str, str | None] = {method.name: method.build for method in METHODS}

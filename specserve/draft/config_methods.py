@@ -39,6 +39,7 @@ class Method:
         return self.build is not None or self.model == "class"
 
 
+PREDICTION = "prediction"  # a request's own, which every configuration takes
 HEAD = ("draft_lm_head_quantization",)
 LOOKUP = ("prompt_lookup_max", "prompt_lookup_min", "prompt_lookup_match")
 SUFFIX = tuple(
@@ -92,6 +93,7 @@ METHODS = (
         keys=("dspark_draft_topk",),
     ),
     Method("custom_class", model="class", samples=True),
+    Method(PREDICTION, build="specserve.draft.prediction:build"),
     Method("extract_hidden_states", uses_target=True, keys=("draft_model_config",)),
 )
 ALIASES = {"[ngram]": "ngram"}

@@ -1,14 +1,15 @@
 """From a resolved configuration to a drafter: ours, another package's, or a class named by its path.
 
 All three are a module with a dataclass `Options` and something to call in it, `make(options, target) ->
-Drafter`; `Options` are filled by field name from `speculative_config`.
+Drafter`; `Options` are filled by field name from `speculative_config`. What was configured is put together
+with the requests' own predictions, which need no configuration.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from types import ModuleType
 from typing import Any, cast
@@ -16,7 +17,8 @@ from typing import Any, cast
 from specserve.config.options import nearest
 from specserve.config.speculative import SpeculativeConfig
 from specserve.draft.base import Drafter, NoDraft
-from specserve.draft.config_methods import is_outside, known_methods, named
+from specserve.draft.chain import ChainDrafter, Member
+from specserve.draft.config_methods import PREDICTION, is_outside, known_methods, named
 from specserve.draft.config_target import TargetInfo
 from specserve.errors import ConfigError, NotBuiltYet
 from specserve.types import Needs
@@ -29,8 +31,14 @@ HELP = "docs/write-a-drafter.md shows one that works"
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What makes a drafter, found and its options filled in. `key` is what named it, for messages."""
+    """What makes a drafter, found and its options filled in.
 
+    As a source of guesses, at most `num_tokens` at once, it goes by `source`; in messages by `name`, which
+    was given as `key`.
+    """
+
+    source: str
+    num_tokens: int
     name: str
     key: str
     make: Callable[[Any, TargetInfo], Any]
@@ -56,15 +64,30 @@ class Plugin:
 
 def load_drafter(config: SpeculativeConfig | None, target: TargetInfo) -> Drafter:
     """The drafter of a resolved configuration; without one, the drafter that never guesses."""
-    return NoDraft() if config is None else find_plugin(config).build(target)
+    return assemble(find_plugins(config), target)
 
 
-def find_plugin(config: SpeculativeConfig) -> Plugin:
-    """Import what the configuration names, before any weight is loaded.
+def assemble(plugins: Sequence[Plugin], target: TargetInfo) -> Drafter:
+    """All of them as one drafter. Raises `ConfigError`."""
+    if not plugins:
+        return NoDraft()
+    return ChainDrafter(Member(one.source, one.build(target), one.num_tokens) for one in plugins)
+
+
+def find_plugins(config: SpeculativeConfig | None) -> tuple[Plugin, ...]:
+    """Import what the configuration names, before any weight is loaded; predictions come first.
 
     Raises `NotBuiltYet` for an announced method, and `ConfigError` for what cannot be imported or does not
     know a key it is given.
     """
+    if config is None:
+        return ()
+    found = _find(config)
+    predictions = replace(config, method=PREDICTION, draft_sample_method="greedy", extra={})
+    return (found,) if found.source == PREDICTION else (_find(predictions), found)
+
+
+def _find(config: SpeculativeConfig) -> Plugin:
     method = named(config.method, known_methods())
     is_path = method.model == "class"
     if method.build is None and not is_path:
@@ -81,7 +104,8 @@ def find_plugin(config: SpeculativeConfig) -> Plugin:
         raise ConfigError(
             f"{name!r}: module {place} has {what} {attribute!r}; {nearest(attribute, vars(module))}", key
         )
-    return Plugin(name, key, make, _options(_kind(module, name, key), config, name), is_ours)
+    options = _options(_kind(module, name, key), config, name)
+    return Plugin(method.name, config.num_speculative_tokens, name, key, make, options, is_ours)
 
 
 def _imported(place: str, name: str, key: str) -> ModuleType:

@@ -19,6 +19,7 @@ from specserve.ops.search import Endings, Index, make_index
 from specserve.types import Ask, AskBatch, CommitBatch, Draft, Needs
 
 Match = Literal["recent", "earliest"]
+LONGEST_MATCH = 16  # that is told from longer ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,13 @@ def find(tokens: Sequence[int], options: Options, num_tokens: int) -> list[int]:
     return []
 
 
+def match_length(tokens: Sequence[int], position: int) -> int:
+    """How many tokens before `position` are the text's last ones, whatever was looked for."""
+    last = len(tokens) - 1
+    most = min(position, LONGEST_MATCH)
+    return next((n for n in range(most) if tokens[position - 1 - n] != tokens[last - n]), most)
+
+
 class NgramDrafter:
     """Guesses from the sequence's own history; reads it from the ask, so commits tell it nothing new."""
 
@@ -66,7 +74,12 @@ class NgramDrafter:
         return
 
     def propose(self, asks: AskBatch) -> Draft:
-        return Draft([self._guess(ask) for ask in asks.asks])
+        places = [self._follow(ask) for ask in asks.asks]
+        pairs = list(zip(asks.asks, places, strict=True))
+        return Draft(
+            [[] if p is None else list(a.tokens[p : p + a.num_tokens]) for a, p in pairs],
+            matches=[0 if p is None else match_length(a.tokens, p) for a, p in pairs],
+        )
 
     def synced(self, seq_id: int) -> int:
         return SYNCED_ALWAYS
@@ -75,9 +88,9 @@ class NgramDrafter:
         for seq_id in seq_ids:
             self._indexes.pop(seq_id, None)
 
-    def _guess(self, ask: Ask) -> list[int]:
+    def _follow(self, ask: Ask) -> int | None:
+        """Where the guesses start."""
         index = self._indexes.get(ask.seq_id)
         if index is None:
             index = self._indexes[ask.seq_id] = make_index(self._endings, self._library)
-        position = index.follow(ask.tokens)
-        return [] if position is None else list(ask.tokens[position : position + ask.num_tokens])
+        return index.follow(ask.tokens)

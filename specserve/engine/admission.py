@@ -142,7 +142,8 @@ class Admission:
         prompt = request.prompt_token_ids
         room = self._config.max_model_len - len(prompt)
         arrival = next(self._arrivals)
-        num_spec_tokens = self._loaded.num_for(Speculation.of(params.speculation))
+        asked = Speculation.of(params.speculation)
+        num_spec_tokens = self._loaded.num_for(asked)
         own_stops = frozenset(params.stop_token_ids or ())
         all_stops = own_stops | vocabulary.extra_eos_token_ids
         if vocabulary.eos_token_id is not None:
@@ -170,6 +171,7 @@ class Admission:
             stream=self._stream(request),
             leader=leader,
             num_spec_tokens=num_spec_tokens,
+            wanted_source=self._loaded.source_for(asked),
             spec=self._metrics(params, num_spec_tokens),
         )
 
@@ -203,7 +205,8 @@ class Admission:
     def _metrics(self, params: SamplingParams, num_spec_tokens: int) -> SpecDecodeMetrics | None:
         if not self._loaded.methods and params.speculation is None:
             return None
-        method = self._loaded.methods[0] if num_spec_tokens else None
+        asked = Speculation.of(params.speculation).method
+        method = (asked or self._loaded.methods[0]) if num_spec_tokens else None
         return SpecDecodeMetrics(num_spec_tokens, method, detailed=self._detailed_metrics)
 
     def _bad_words_ids(self, params: SamplingParams) -> list[list[int]]:

@@ -30,7 +30,8 @@ from specserve.config.resolve import (
 )
 from specserve.config.scheduler import SchedulerConfig
 from specserve.config.speculative import SpeculativeConfig
-from specserve.draft.base import Drafter, NoDraft
+from specserve.draft import assemble
+from specserve.draft.base import Drafter
 from specserve.engine.admission import Admission, Vocabulary
 from specserve.engine.choose import Choice, choose
 from specserve.engine.draft_length import DraftLength, Loaded
@@ -92,7 +93,7 @@ def build(
     model = load_model(
         files, ops=ops, dtype=dtype, device=device, maker=panel_maker(config, pool), progress=True
     )
-    drafter = choice.plugin.build(choice.target) if choice.plugin is not None else NoDraft()
+    drafter = assemble(choice.plugins, choice.target)
     shapes = _cache_shapes(config, model, drafter, is_native=pool is not None)
     scheduler = _size_cache(config, device, shapes, model, drafter, is_offline)
     cache = allocate(shapes, scheduler.num_pages, scheduler.page_size, device)
@@ -191,14 +192,15 @@ def _admission(
         tokenizer,
         engine_seed=secrets.randbits(64) if config.seed is None else config.seed,
         max_logprobs=config.max_logprobs,
-        loaded=_loaded(config, speculative) if speculative else None,
+        loaded=_loaded(choice, speculative) if speculative else None,
         processors=choice.processors,
         detailed_metrics=config.per_request_spec_decode_metrics == "detailed",
     )
 
 
-def _loaded(config: EngineConfig, speculative: SpeculativeConfig) -> Loaded:
-    """The drafter by its name, and by the one it was configured with if that is another."""
-    configured = (config.speculative_config or {}).get("method", speculative.method)
-    names = dict.fromkeys([speculative.method, configured])
-    return Loaded(tuple(names), speculative.num_speculative_tokens)
+def _loaded(choice: Choice, speculative: SpeculativeConfig) -> Loaded:
+    """The drafter by its name, by the one it was configured with if that is another, and by its sources."""
+    sources = tuple(plugin.source for plugin in choice.plugins)
+    configured = (choice.config.speculative_config or {}).get("method", speculative.method)
+    names = dict.fromkeys([speculative.method, configured, *sources])
+    return Loaded(tuple(names), speculative.num_speculative_tokens, sources)

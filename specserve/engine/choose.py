@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from specserve.config.engine import EngineConfig
 from specserve.config.resolve import resolve_max_num_seqs
 from specserve.config.speculative import SpeculativeConfig
-from specserve.draft import Plugin, find_plugin
+from specserve.draft import Plugin, find_plugins
 from specserve.draft.config import TargetInfo, resolve_speculative
 from specserve.draft.config_speculators import follow_speculators
 from specserve.models.find import ModelFiles, find_model
@@ -17,7 +17,7 @@ from specserve.sampling.processors import LogitsProcessor, load_processors
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`config` names the target, also where the user named a drafter that brings its target. `plugin` makes
+    """`config` names the target, also where the user named a drafter that brings its target. `plugins` make
     the drafter of `speculative`."""
 
     config: EngineConfig
@@ -25,7 +25,7 @@ class Choice:
     spec: ModelSpec
     target: TargetInfo
     speculative: SpeculativeConfig | None
-    plugin: Plugin | None
+    plugins: tuple[Plugin, ...]
     processors: tuple[LogitsProcessor, ...]
 
 
@@ -50,5 +50,5 @@ def choose(config: EngineConfig, *, is_offline: bool) -> Choice:
         max_num_seqs=resolve_max_num_seqs(config, offline=is_offline),
         async_scheduling=config.async_scheduling,
     )
-    plugin = find_plugin(speculative) if speculative is not None else None
-    return Choice(config, files, spec, target, speculative, plugin, load_processors(config.logits_processors))
+    processors = load_processors(config.logits_processors)
+    return Choice(config, files, spec, target, speculative, find_plugins(speculative), processors)

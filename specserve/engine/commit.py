@@ -93,8 +93,8 @@ def _commit_sampled(
     emitted = len(seq.tokens) - known
     kept = min(accepted, emitted)
     if item.draft:
-        stats = DraftStats(len(item.draft), kept, accepted - kept)
+        stats = DraftStats(len(item.draft), kept, accepted - kept, seq.draft_source)
         drafts.append(stats)
         if seq.spec is not None:
-            seq.spec.record(stats.drafted, stats.accepted, stats.discarded)
+            seq.spec.record(stats)
     return known + min(accepted, emitted - 1)

@@ -12,10 +12,14 @@ from specserve.types import Speculation
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the engine was started with: its drafters' names, and the most guesses per step."""
+    """What the engine was started with: names a request may ask for, and the most guesses per step.
+
+    The first of `methods` stands for all of them; `sources` are those that guess on their own.
+    """
 
     methods: tuple[str, ...] = ()
     num_spec_tokens: int = 0
+    sources: tuple[str, ...] = ()
 
     def num_for(self, asked: Speculation) -> int:
         """The most guesses per step for a request; 0 also where nothing is loaded and nothing is asked.
@@ -27,6 +31,10 @@ class Loaded:
         self._check(asked)
         wanted = asked.num_speculative_tokens
         return self.num_spec_tokens if wanted is None else wanted
+
+    def source_for(self, asked: Speculation) -> str | None:
+        """The only source whose guesses the request wants; None: whichever is best."""
+        return asked.method if asked.method in self.sources else None
 
     def _check(self, asked: Speculation) -> None:
         if asked.enabled and not self.methods:

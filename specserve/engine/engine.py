@@ -185,9 +185,7 @@ class Engine:
                 limit = 0 if seq.is_finished else self._draft_length.limit(seq, base, num_free_slots)
                 if limit:
                     seqs.append(seq)
-                    asks.append(
-                        Ask(seq.seq_id, seq.tokens, limit, seq.temperature, seq.seed, seq.table.pages)
-                    )
+                    asks.append(_ask(seq, limit))
         return seqs, AskBatch(asks)
 
     def _close_step(self, done: list[Sequence], stats: StepStats) -> None:
@@ -239,9 +237,25 @@ def _log_failures(plan: Plan, failures: dict[int, Failure]) -> None:
             logger.error("Ended with an error: %s", seq.request.request_id, exc_info=failure.error)
 
 
+def _ask(seq: Sequence, num_tokens: int) -> Ask:
+    return Ask(
+        seq.seq_id,
+        seq.tokens,
+        num_tokens,
+        seq.temperature,
+        seq.seed,
+        seq.table.pages,
+        seq.num_prompt,
+        seq.request.predicted_token_ids,
+        seq.wanted_source,
+    )
+
+
 def _attach(seqs: list[Sequence], asks: AskBatch, draft: Draft) -> None:
     """Guesses become the sequences' drafts, never more than asked for."""
     probs = draft.q or [None] * len(seqs)
-    for seq, ask, tokens, own in zip(seqs, asks.asks, draft.tokens, probs, strict=True):
+    sources = draft.sources or [None] * len(seqs)
+    for seq, ask, tokens, own, source in zip(seqs, asks.asks, draft.tokens, probs, sources, strict=True):
         seq.draft = tokens[: ask.num_tokens]
         seq.draft_probs = None if own is None else own.cut(len(seq.draft))
+        seq.draft_source = source

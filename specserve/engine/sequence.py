@@ -21,7 +21,8 @@ from specserve.types import DraftProbs, FinishedStats, Logprobs, Request, SpecDe
 @dataclass(slots=True, eq=False)
 class Sequence:
     """`max_tokens` is already cut to the context; `leader` is the first of the n choices, whose prompt
-    the others wait for. `num_spec_tokens` is the most guesses per step that the request allows."""
+    the others wait for. `num_spec_tokens` is the most guesses per step that the request allows,
+    `wanted_source` the only one it wants them from."""
 
     seq_id: int
     request: Request
@@ -38,12 +39,14 @@ class Sequence:
     stream: TextStream | None
     leader: Sequence | None = None
     num_spec_tokens: int = 0
+    wanted_source: str | None = None
     spec: SpecDecodeMetrics | None = None
 
     output: list[int] = field(default_factory=list)  # tokens[num_prompt:], kept beside for whoever counts it
     computed: int = 0
     draft: list[int] = field(default_factory=list)
     draft_probs: DraftProbs | None = None  # what `draft` was drawn from
+    draft_source: str | None = None  # who made the last one
     is_running: bool = False
     is_prompt_done: bool = False
     is_forgotten: bool = False  # by the drafter

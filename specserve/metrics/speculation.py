@@ -6,10 +6,10 @@ the rule and cut off afterwards. Trimmed drafts were never verified and are in n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from specserve.metrics.series import Kind, Metric, Values, one
-from specserve.types import StepStats
+from specserve.metrics.series import Kind, Metric, Read, Values, one
+from specserve.types import DraftStats, StepStats
 
 C = Kind.COUNTER
 
@@ -17,6 +17,22 @@ C = Kind.COUNTER
 def _by_position(stats: StepStats) -> Iterable[tuple[Values, float]]:
     longest = max((draft.accepted for draft in stats.drafts), default=0)
     return [((str(i),), sum(draft.accepted > i for draft in stats.drafts)) for i in range(longest)]
+
+
+def _by_source(read: Callable[[DraftStats], int]) -> Read:
+    def count(stats: StepStats) -> Iterable[tuple[Values, float]]:
+        totals: dict[Values, float] = {}
+        for draft in stats.drafts:
+            if draft.source is not None:
+                totals[(draft.source,)] = totals.get((draft.source,), 0) + read(draft)
+        return totals.items()
+
+    return count
+
+
+def _of_source(name: str, help: str, read: Callable[[DraftStats], int]) -> Metric:
+    """A series per source, from its first guess on."""
+    return Metric(name, C, help, _by_source(read), labels=("source",), initial={}, is_speculation=True)
 
 
 SPECULATION = (
@@ -63,6 +79,17 @@ SPECULATION = (
         "Drafts cut by the step's budget or the context before anyone verified them.",
         one(lambda s: s.num_trimmed_draft_tokens),
         is_speculation=True,
+    ),
+    _of_source(
+        "specserve:spec_decode_source_drafts", "Verifications, by who guessed: a drafter's name.", lambda _: 1
+    ),
+    _of_source(
+        "specserve:spec_decode_source_draft_tokens", "Drafts verified, by who guessed.", lambda d: d.drafted
+    ),
+    _of_source(
+        "specserve:spec_decode_source_accepted_tokens",
+        "Drafts accepted and kept, by who guessed.",
+        lambda d: d.accepted,
     ),
 )
 

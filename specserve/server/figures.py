@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from specserve.types import FinishedStats, SpecDecodeMetrics
@@ -18,7 +19,8 @@ def usage(num_prompt: int, num_completion: int, num_cached: int | None) -> dict[
 
 
 def speculation(metrics: SpecDecodeMetrics) -> dict[str, Any]:
-    """What was used, vLLM's per-request fields, and how many accepted drafts the cut at the end took away."""
+    """What was used, vLLM's per-request fields, how many accepted drafts the cut at the end took away, and
+    the counts of each source."""
     fields: dict[str, Any] = {
         "enabled": metrics.num_spec_tokens > 0,
         "method": metrics.method,
@@ -34,6 +36,7 @@ def speculation(metrics: SpecDecodeMetrics) -> dict[str, Any]:
         "num_accepted_draft_tokens": metrics.num_accepted_draft_tokens,
         "num_discarded_draft_tokens": metrics.num_discarded_draft_tokens,
         "num_spec_tokens": metrics.num_spec_tokens,
+        "by_source": {source: asdict(counts) for source, counts in sorted(metrics.by_source.items())},
     }
     if metrics.detailed and metrics.per_step_drafted:
         fields["per_step_accepted"] = metrics.per_step_accepted

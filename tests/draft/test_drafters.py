@@ -12,6 +12,7 @@ import pytest
 
 from specserve.draft import DRAFTERS, config_methods, load_drafter
 from specserve.draft.base import NoDraft
+from specserve.draft.chain import ChainDrafter
 from specserve.draft.config import TargetInfo, resolve_speculative
 from specserve.draft.config_methods import METHODS
 from specserve.draft.ngram import NgramDrafter
@@ -49,7 +50,9 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def load(raw: dict[str, Any] | None) -> Any:
-    return load_drafter(resolve_speculative(raw, TARGET, max_num_seqs=4), TARGET)
+    """The drafter that was configured; the requests' predictions stand before it."""
+    drafter = load_drafter(resolve_speculative(raw, TARGET, max_num_seqs=4), TARGET)
+    return drafter.members[-1].drafter if isinstance(drafter, ChainDrafter) else drafter
 
 
 def test_without_speculation_nothing_is_guessed() -> None:

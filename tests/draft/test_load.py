@@ -12,6 +12,8 @@ import pytest
 
 from specserve.config.engine import engine_config
 from specserve.draft import config_methods, load_drafter
+from specserve.draft.base import Drafter
+from specserve.draft.chain import ChainDrafter
 from specserve.draft.config import TargetInfo, resolve_speculative
 from specserve.engine.check import check
 from specserve.errors import ConfigError
@@ -52,8 +54,15 @@ def raw(model: str, **keys: Any) -> dict[str, Any]:
     return {"method": "custom_class", "model": model, "num_speculative_tokens": 3, **keys}
 
 
+def configured(drafter: Drafter) -> Any:
+    """Without the requests' predictions, which stand before it."""
+    assert isinstance(drafter, ChainDrafter)
+    [_, member] = drafter.members
+    return member.drafter
+
+
 def load(given: Mapping[str, Any]) -> Any:
-    return load_drafter(resolve_speculative(given, TARGET, max_num_seqs=4), TARGET)
+    return configured(load_drafter(resolve_speculative(given, TARGET, max_num_seqs=4), TARGET))
 
 
 def refused(given: Mapping[str, Any]) -> ConfigError:
@@ -79,7 +88,7 @@ def test_an_installed_drafter_may_be_the_model(written: Any, monkeypatch: pytest
     config = resolve_speculative(raw("echo", flavour="loud"), TARGET, max_num_seqs=4)
     assert config is not None
     assert config.method == "echo"
-    assert load_drafter(config, TARGET).options.flavour == "loud"  # type: ignore[attr-defined]
+    assert configured(load_drafter(config, TARGET)).options.flavour == "loud"
 
 
 @dataclass(frozen=True)
@@ -134,5 +143,6 @@ def test_checking_a_configuration_imports_its_drafter(written: Any, tmp_path: Pa
 def test_an_engine_runs_with_a_class_named_by_its_path(written: Any, tmp_path: Path) -> None:
     folder = write_tiny(tmp_path / "model")
     deployment = deploy_tiny(folder, {"speculative_config": raw(f"{written(GOOD)}.Drafter")})
-    assert type(deployment.engine.drafter).__name__ == "Drafter"
-    assert deployment.engine.drafter.target.model == str(folder)  # type: ignore[attr-defined]
+    drafter = configured(deployment.engine.drafter)
+    assert type(drafter).__name__ == "Drafter"
+    assert drafter.target.model == str(folder)

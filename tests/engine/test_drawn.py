@@ -19,9 +19,10 @@ from specserve.types import Draft, Request, RowRng, SamplingParams, SamplingRows
 from specserve.verify import load_verifier
 from tests.support.drafters import Sampler, short_lists
 from tests.support.engine import Run, greedy, letters, make_engine, plain, request, run
-from tests.support.law import Toy, check_law, joint_counts
+from tests.support.law import check_law, joint_counts
 from tests.support.ops import fast_ops
-from tests.support.stub import Floats, Ids, StubModel
+from tests.support.stub import StubModel
+from tests.support.toys import first_tokens, run_toy, toy_model
 from tests.support.traffic import mixed_traffic, sampled
 
 V, HORIZON = 5, 3
@@ -44,45 +45,15 @@ ASKED: list[tuple[dict[str, Any] | None, int]] = [  # of a drafter with 3 guesse
 # --- the law ----------------------------------------------------------------------------------
 
 
-def toy_model(seed: int = 0) -> tuple[StubModel, Toy]:
-    """A target of five ids whose logits depend on the last token, and its exact law after the token 0."""
-    rows = torch.randn(V, V, generator=torch.Generator().manual_seed(seed)) * 1.5
-
-    def rule(ids: Ids, first: int) -> Floats:
-        return rows[torch.from_numpy(ids[first:])].numpy().copy()
-
-    return StubModel(rule, vocab_size=V), Toy(torch.cat([rows, rows[:1]]))
-
-
 @pytest.mark.parametrize("ids", [None, [3, 1, 0]])
 @pytest.mark.parametrize(("rule", "method"), PAIRS)
 def test_texts_of_an_engine_have_the_targets_law(rule: str, method: Method, ids: list[int] | None) -> None:
     """Many requests at once, k from 0 to 3 as the row budget and the requests have it."""
-    n = 3_000
     model, law = toy_model()
     drafter = Sampler(model, method, ids=ids)
-    engine = make_engine(
-        model,
-        drafter,
-        k=3,
-        num_pages=512,
-        max_model_len=16,
-        max_num_seqs=64,
-        max_waiting=n,
-        budget=150,
-        eos=None,
-        ops=OPS,
-        verify=load_verifier(rule),
-    )
-    params = [
-        SamplingParams(
-            temperature=1.0, max_tokens=HORIZON + 2, seed=seed, speculation=ASKED[seed % len(ASKED)][0]
-        )
-        for seed in range(n)
-    ]
-    found = run(engine, [request(str(i), [0], one) for i, one in enumerate(params)])
-    texts = [tuple(found[str(i)].token_ids[:HORIZON]) for i in range(n)]
-    check_law(joint_counts(texts, V), law.joint(HORIZON), 1e-4)
+    asked = [speculation for speculation, _ in ASKED]
+    found = run_toy(model, drafter, load_verifier(rule), num_texts=3_000, horizon=HORIZON, asked=asked)
+    check_law(joint_counts(first_tokens(found, HORIZON), V), law.joint(HORIZON), 1e-4)
     assert 0.2 * found.num_drafted < found.num_accepted < found.num_drafted
 
 

@@ -106,6 +106,18 @@ def test_discarded_and_trimmed_drafts_are_counted_apart() -> None:
     assert scrape(f"{SPEC}accepted_tokens_per_pos_total", position="1") == 0
 
 
+def test_drafts_are_counted_by_source_too() -> None:
+    source = metrics()
+    source.record(StepStats(drafts=[DraftStats(3, 1, 2, "a"), DraftStats(2, 2, 0, "b"), DraftStats(1, 0, 0)]))
+    source.record(StepStats(drafts=[DraftStats(3, 0, 0, "a")]))
+    scrape = Scrape(source)
+    found = {
+        name: [scrape(f"specserve:spec_decode_source_{name}_total", source=s) for s in "abc"]
+        for name in ("drafts", "draft_tokens", "accepted_tokens")
+    }
+    assert found == {"drafts": [2, 1, None], "draft_tokens": [6, 2, None], "accepted_tokens": [1, 2, None]}
+
+
 def test_without_speculation_there_are_no_series_about_it() -> None:
     source = metrics(num_spec_tokens=None)
     source.record(StepStats(num_generation_tokens=1))

@@ -109,8 +109,8 @@ def test_the_line_about_speculation_word_for_word() -> None:
 
 def test_the_line_about_a_request_word_for_word() -> None:
     metrics = SpecDecodeMetrics(num_spec_tokens=4)
-    metrics.record(drafted=4, accepted=3, discarded=0)
-    metrics.record(drafted=3, accepted=1, discarded=1)
+    metrics.record(DraftStats(drafted=4, accepted=3, discarded=0))
+    metrics.record(DraftStats(drafted=3, accepted=1, discarded=1))
     assert request_line(metrics) == "draft acceptance rate = 0.57143 (    4 accepted /     7 generated)"
 
 

@@ -22,6 +22,7 @@ HISTOGRAMS += " request_prefill_kv_computed_tokens iteration_tokens_total reques
 HISTOGRAMS += " request_num_preemptions"
 OURS = "spec_decode_num_discarded_tokens spec_decode_num_trimmed_tokens step_seconds forward_seconds"
 OURS += " native_seconds draft_seconds verify_seconds decode_steps decode_tokens"
+OURS += " spec_decode_source_drafts spec_decode_source_draft_tokens spec_decode_source_accepted_tokens"
 
 
 def names(kind: Kind, prefix: str) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specserve.server import figures
-from specserve.types import FinishedStats, SpecDecodeMetrics
+from specserve.types import DraftStats, FinishedStats, SpecDecodeMetrics
 
 
 def stats(first: float = 1.5, last: float = 3.5, tokens: int = 8) -> FinishedStats:
@@ -40,8 +40,13 @@ def test_usage_adds_up() -> None:
 
 def test_speculation_counts_what_the_rule_accepted_and_what_was_kept() -> None:
     metrics = SpecDecodeMetrics(num_spec_tokens=3, method="ngram")
-    for drafted, accepted, discarded in ((3, 3, 0), (3, 1, 0), (2, 0, 0), (3, 1, 1)):
-        metrics.record(drafted, accepted, discarded)
+    for drafted, accepted, discarded, source in (
+        (3, 3, 0, "b"),
+        (3, 1, 0, "a"),
+        (2, 0, 0, None),
+        (3, 1, 1, "b"),
+    ):
+        metrics.record(DraftStats(drafted, accepted, discarded, source))
     assert figures.speculation(metrics) == {
         "enabled": True,
         "method": "ngram",
@@ -54,13 +59,17 @@ def test_speculation_counts_what_the_rule_accepted_and_what_was_kept() -> None:
         "num_accepted_draft_tokens": 5,
         "num_discarded_draft_tokens": 1,
         "num_spec_tokens": 3,
+        "by_source": {
+            "a": {"num_spec_steps": 1, "num_draft_tokens": 3, "num_accepted_draft_tokens": 1},
+            "b": {"num_spec_steps": 2, "num_draft_tokens": 6, "num_accepted_draft_tokens": 4},
+        },
     }
 
 
 def test_single_steps_are_listed_in_detail_only() -> None:
     metrics = SpecDecodeMetrics(num_spec_tokens=3, detailed=True)
     assert "per_step_drafted" not in figures.speculation(metrics)
-    metrics.record(3, 1, 0)
+    metrics.record(DraftStats(3, 1, 0))
     shown = figures.speculation(metrics)
     assert (shown["per_step_drafted"], shown["per_step_accepted"]) == ([3], [1])
 

@@ -207,6 +207,45 @@ class Wrapped:
         return replace(draft, tokens=changed)
 
 
+class Predicting:
+    """Tells `inner` a prediction beside each ask: the output of the known text, some of its tokens exchanged,
+    left out or put in, another time another text's output."""
+
+    def __init__(
+        self, inner: Drafter, texts: Iterable[Sequence[int]], vocab_size: int, seed: int = 0
+    ) -> None:
+        self.needs, self.observe, self.synced = inner.needs, inner.observe, inner.synced
+        self.inner = inner
+        self._texts = [list(text) for text in texts]
+        self._vocab_size = vocab_size
+        self._seed = seed
+        self._predictions: dict[int, list[int]] = {}
+
+    def propose(self, asks: AskBatch) -> Draft:
+        given = [replace(ask, predicted=self._prediction(ask)) for ask in asks.asks]
+        return self.inner.propose(AskBatch(given))
+
+    def forget(self, seq_ids: list[int]) -> None:
+        for seq_id in seq_ids:
+            self._predictions.pop(seq_id, None)
+        self.inner.forget(seq_ids)
+
+    def _prediction(self, ask: Ask) -> list[int]:
+        if ask.seq_id not in self._predictions:
+            random, known = Random(f"{self._seed}/{ask.seq_id}"), list(ask.tokens)
+            right = [text for text in self._texts if text[: len(known)] == known]
+            text = random.choice(right if right and random.randrange(4) else self._texts)
+            kept = [t if random.randrange(6) else random.randrange(self._vocab_size) for t in text]
+            kept = kept[ask.num_prompt :]
+            if kept and random.randrange(2):
+                at = random.randrange(len(kept))
+                kept[at : at + random.randrange(3)] = [random.randrange(self._vocab_size)] * random.randrange(
+                    3
+                )
+            self._predictions[ask.seq_id] = kept
+        return self._predictions[ask.seq_id]
+
+
 class Scripted:
     """Answers given beforehand: for each sequence (in order of appearance) one list per time it is asked."""
 

@@ -11,6 +11,7 @@ from tokenizers import decoders, models
 
 from specserve.config.scheduler import SchedulerConfig
 from specserve.draft.base import Drafter, NoDraft
+from specserve.draft.chain import ChainDrafter
 from specserve.engine.admission import Admission, Vocabulary
 from specserve.engine.draft_length import DraftLength, Loaded
 from specserve.engine.engine import Engine
@@ -117,11 +118,16 @@ def make_engine(
 
 
 def _bind(drafter: object, cache: list[LayerCache]) -> None:
-    """Give the drafter inside its wrappers the tensors of its own layers."""
-    while not isinstance(drafter, Cached) and hasattr(drafter, "inner"):
-        drafter = drafter.inner
+    """Give each drafter inside wrappers and chains the tensors of its own layers."""
     if isinstance(drafter, Cached):
         drafter.bind(cache)
+    elif isinstance(drafter, ChainDrafter):
+        for member in drafter.members:
+            num_layers = len(member.drafter.needs.layers)
+            _bind(member.drafter, cache[:num_layers])
+            cache = cache[num_layers:]
+    elif hasattr(drafter, "inner"):
+        _bind(drafter.inner, cache)
 
 
 def request(

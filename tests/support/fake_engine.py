@@ -165,8 +165,8 @@ class FakeEngine:
         if sequence.spec is not None and self.num_spec_tokens:
             drafted = self.block - 1
             kept = len(new) - 1
-            sequence.spec.record(drafted, kept, 0)
             stats.drafts.append(DraftStats(drafted, kept, 0))
+            sequence.spec.record(stats.drafts[-1])
         return self._output(sequence, new, is_first)
 
     def _emit(self, sequence: _Sequence, new: list[int]) -> None:

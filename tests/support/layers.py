@@ -12,8 +12,8 @@ from pathlib import Path
 
 # Imports point down only; neighbours on one layer do not import each other. Type-only imports count.
 LAYERS = """
-    errors | sampling_params | types | config | _native | ops text | models kv sampling | grammar draft verify
-    | engine metrics | llm | __init__ | server bench train | cli | __main__
+    errors | sampling_params counts | types | config | _native | ops text | models kv sampling
+    | grammar draft verify | engine metrics | llm | __init__ | server bench train | cli | __main__
 """
 LAYER_OF = {name: depth for depth, layer in enumerate(LAYERS.split("|")) for name in layer.split()}
 
@@ -28,7 +28,7 @@ DOORS = {  # dotted name -> the only package that may use it
     "sys.argv": "cli",
 }
 METHOD_HOMES = ("draft", "models.heads", "train")
-OTHER_MEANINGS = {("server", "suffix")}  # OpenAI's completions have a field of that name
+OTHER_MEANINGS = {("server", "suffix"), ("server", "prediction")}  # OpenAI's requests have such fields
 
 MAX_FILE, MAX_FUNCTION, MEAN_FUNCTION = 400, 60, 15  # lines
 

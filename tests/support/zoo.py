@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from specserve.draft import suffix
 from specserve.draft.base import Drafter
+from specserve.draft.chain import ChainDrafter, Member
 from specserve.draft.ngram import NgramDrafter, Options
+from specserve.draft.prediction import PredictionDrafter
 from tests.support import drafters
+from tests.support.drafters import Known
 from tests.support.engine import EOS
 from tests.support.stub import StubModel
 from tests.support.witness import Cached
@@ -24,6 +27,28 @@ class Habitat:
     k: int
 
 
+def predicting(habitat: Habitat, inner: Drafter) -> Drafter:
+    return drafters.Predicting(inner, habitat.texts, habitat.model.vocab_size)
+
+
+def chain_of_lookups(h: Habitat) -> Drafter:
+    members = [
+        Member("prediction", PredictionDrafter(), h.k),
+        Member("ngram", NgramDrafter(Options(1, 3)), 3),
+    ]
+    members += [Member("half", drafters.half_right(Known(h.texts, h.model.vocab_size)), 2)]
+    return predicting(h, ChainDrafter(members))
+
+
+def chain_of_all_kinds(h: Habitat) -> Drafter:
+    """Lookups, drawn guesses, and two that keep rows of their own, one of them late."""
+    late = Cached(drafters.self_draft(h.model), h.model, h.page_size, h.k, is_lazy=True)
+    prompt = Cached(drafters.random_guesses(), h.model, h.page_size, h.k)
+    coupled = drafters.Sampler(h.model, "coupled", ids=range(0, h.model.vocab_size, 2))
+    members = [Member("ngram", NgramDrafter(Options(1, 3)), h.k), Member("coupled", coupled, 3)]
+    return ChainDrafter([*members, Member("prompt", prompt, h.k), Member("late", late, 4)])
+
+
 ZOO: dict[str, Callable[[Habitat], Drafter]] = {
     "ngram": lambda _: NgramDrafter(Options(1, 3)),
     "ngram-earliest": lambda _: NgramDrafter(Options(2, 4, "earliest")),
@@ -37,6 +62,9 @@ ZOO: dict[str, Callable[[Habitat], Drafter]] = {
     "short-lists": lambda h: drafters.short_lists(drafters.self_draft(h.model)),
     "coupled": lambda h: drafters.Sampler(h.model, "coupled"),
     "coupled-part": lambda h: drafters.Sampler(h.model, "coupled", ids=range(0, h.model.vocab_size, 2)),
+    "prediction": lambda h: predicting(h, PredictionDrafter()),
+    "chain-lookups": chain_of_lookups,
+    "chain-all": chain_of_all_kinds,
     "cached": lambda h: Cached(drafters.self_draft(h.model), h.model, h.page_size, h.k),
     "cached-lazy": lambda h: Cached(
         drafters.short_lists(drafters.self_draft(h.model)), h.model, h.page_size, h.k, is_lazy=True
