@@ -74,10 +74,12 @@ class Variant:
 
 
 def parse_variant(text: str) -> Variant:
-    """Raises `ConfigError`; bits and cache are checked where the engine's options are."""
+    """Raises `ConfigError`; the cache's type is checked where the engine's options are."""
     weights, bits, cache, *more = [*text.split(":"), "", ""]
-    if weights not in CLASSES or any(more) or not (bits or "0").isdecimal():
-        raise ConfigError(f"classes: {text!r} is not CLASS[:BITS[:CACHE]], CLASS in {', '.join(CLASSES)}.")
+    if weights not in CLASSES or any(more) or bits not in ("", "8", "16"):
+        raise ConfigError(
+            f"classes: {text!r} is not CLASS[:BITS[:CACHE]], CLASS in {', '.join(CLASSES)}, BITS 8 or 16."
+        )
     return Variant(weights, int(bits) if bits else None, cache or "auto")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from specserve.config.kinds import COUNT, INTEGER, LENGTH, MAPPING, NUMBER, SWITCH, TEXT, TEXTS
+from specserve.config.kinds import BITS, COUNT, INTEGER, LENGTH, MAPPING, NUMBER, SWITCH, TEXT, TEXTS
 from specserve.config.options import from_mapping, option, settle
 from specserve.errors import ConfigError
 
@@ -53,10 +53,8 @@ class EngineConfig:
     )
     activation_bits: int | None = option(
         None,
-        INTEGER,
-        "how finely inputs of integer matrices are rounded: 8 or 16",
-        low=8,
-        high=16,
+        BITS,
+        "how finely inputs of int4 matrices are rounded, in bits; int8 takes 16",
         like="16 for queries, keys and values, else 8",
     )
     device: str = option("auto", TEXT, "cpu, cuda, cuda:1, … or auto: cuda if there is one, else cpu")

@@ -42,6 +42,13 @@ def _integer(value: Any) -> int:
     raise ValueError
 
 
+def _bits(value: Any) -> int:
+    number = _integer(value)
+    if number not in (8, 16):
+        raise ValueError
+    return number
+
+
 def _count(value: Any) -> int:
     if not isinstance(value, str):
         return _integer(value)
@@ -135,6 +142,7 @@ def _items(value: Any) -> tuple[Any, ...]:
 
 
 INTEGER = Kind("an integer", "N", _integer)
+BITS = Kind("8 or 16", "8|16", _bits)
 COUNT = Kind("an integer (k, m, g for thousands, K, M, G for 1024s)", "N", _count)
 COUNTS = Kind("a list of integers from 1 up, as 1,2,4", "N,N,…", _counts)
 LENGTH = Kind('an integer (4k = 4000, 4K = 4096) or "auto"', "N|auto", _length)

@@ -71,7 +71,7 @@ def read_spec(config: Config, source: str) -> ModelSpec:
         known = ", ".join(FAMILIES)
         raise ModelError(f"{source}: unknown architecture {names[0]!r}; there are {known}.", "model")
     try:
-        _check_counts(config.get("text_config") or config)
+        _check_numbers(config.get("text_config") or config)
         return family(config)
     except KeyError as error:
         raise ModelError(f"{source}: the config of {names[0]} lacks {error.args[0]!r}.", "model") from None
@@ -193,14 +193,21 @@ COUNTS = (
 )
 
 
+MOST_LAYERS = 10_000  # beyond any checkpoint: a damaged number must not fill the memory with empty layers
+
 # --- parts ------------------------------------------------------------------------------------
 
 
-def _check_counts(config: Config) -> None:
+def _check_numbers(config: Config) -> None:
     for key in COUNTS:
         value = config.get(key)
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{key} is {value!r} in the config, a positive integer was expected.")
+    if (config.get("num_hidden_layers") or 0) > MOST_LAYERS:
+        raise ValueError(f"num_hidden_layers is {config['num_hidden_layers']}, more than {MOST_LAYERS}.")
+    eps = config.get("rms_norm_eps")
+    if "rms_norm_eps" in config and not (isinstance(eps, float | int) and 0 <= eps < 1):
+        raise ValueError(f"rms_norm_eps is {eps!r} in the config, a number from 0 to 1 was expected.")
     heads, kv_heads = config.get("num_attention_heads"), config.get("num_key_value_heads")
     if heads and kv_heads and heads % kv_heads:
         raise ValueError(f"{heads} query heads cannot share {kv_heads} key heads evenly.")

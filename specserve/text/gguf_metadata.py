@@ -111,7 +111,12 @@ def _read_header(data: mmap.mmap) -> Header:
         pairs[key] = reader.value(*reader.number("I"))
     tensors = [_read_tensor(reader) for _ in range(num_tensors)]
     alignment = pairs.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment < 1:
+        raise ValueError(f"general.alignment is {alignment!r}, a positive integer was expected")
     start = -(-reader.at // alignment) * alignment
+    for info in tensors:
+        if info.offset % alignment:
+            raise ValueError(f"tensor {info.name!r} begins at {info.offset}, no multiple of {alignment}")
     moved = [TensorInfo(t.name, t.shape, t.kind, start + t.offset) for t in tensors]
     return Header(pairs, moved)
 

@@ -138,7 +138,7 @@ def test_a_class_is_written_shortly(text: str, options: dict[str, object]) -> No
     assert str(parse_variant(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "int7", "int8:fine", "int8:8:float16:more"])
+@pytest.mark.parametrize("text", ["", "int7", "int8:fine", "auto:7", "int8:8:float16:more"])
 def test_a_class_that_is_none_is_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match=rf"classes: '{text}' is not CLASS\[:BITS\[:CACHE\]\], CLASS in"):
         parse_variant(text)

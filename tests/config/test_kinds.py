@@ -16,6 +16,7 @@ from specserve.config.kinds import Kind
     [
         (kinds.INTEGER, "-3", -3),
         (kinds.INTEGER, 7, 7),
+        (kinds.BITS, "16", 16),
         (kinds.COUNT, "4k", 4000),
         (kinds.COUNT, "4K", 4096),
         (kinds.COUNT, "25.6k", 25600),
@@ -60,6 +61,8 @@ def test_a_value_of_the_kind_is_taken(kind: Kind, value: Any, expected: Any) -> 
         (kinds.INTEGER, "4k"),
         (kinds.INTEGER, 1.5),
         (kinds.INTEGER, True),
+        (kinds.BITS, 12),
+        (kinds.BITS, "eight"),
         (kinds.COUNT, "1.5K"),
         (kinds.COUNT, "1.5"),
         (kinds.COUNT, "k"),

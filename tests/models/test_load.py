@@ -88,6 +88,18 @@ def test_a_size_that_is_no_count_is_named(folder: Path, key: str, value: object)
     assert message(folder) == expected
 
 
+@pytest.mark.parametrize("value", ["x", -1, 2, True, [1e-5]])
+def test_a_norm_epsilon_that_is_none_is_named(folder: Path, value: object) -> None:
+    change_config(folder, rms_norm_eps=value)
+    expected = f"{folder}: rms_norm_eps is {value!r} in the config, a number from 0 to 1 was expected."
+    assert message(folder) == expected
+
+
+def test_more_layers_than_any_model_has_are_refused_before_they_are_made(folder: Path) -> None:
+    change_config(folder, num_hidden_layers=10**9)
+    assert message(folder) == f"{folder}: num_hidden_layers is 1000000000, more than 10000."
+
+
 def test_heads_that_cannot_be_shared_are_named(folder: Path) -> None:
     change_config(folder, num_key_value_heads=3)
     assert message(folder) == f"{folder}: 4 query heads cannot share 3 key heads evenly."

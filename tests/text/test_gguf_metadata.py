@@ -72,6 +72,14 @@ def test_a_file_cut_anywhere_is_reported_by_name(tmp_path: Path) -> None:
         (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "little-endian"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"k" + struct.pack("<I", 99), "unknown value type 99"),
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 2**63), "truncated or damaged"),
+        (
+            b"GGUF" + struct.pack("<IQQQ", 3, 1, 0, 1) + b"w" + struct.pack("<IQIQ", 1, 4, 0, 3),
+            "tensor 'w' begins at 3, no multiple of 32",
+        ),
+        (
+            b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 17) + b"general.alignment" + struct.pack("<II", 4, 0),
+            "general.alignment is 0, a positive integer",
+        ),
         (b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"k" + struct.pack("<IIQ", 9, 4, 2**62), "x.gguf"),
     ],
 )
