@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from specserve.bench.fidelity import Sample, Variant, answer_logits, load_variant
+from specserve.config.memory import num_cores
 from specserve.draft.base import NoDraft
 from specserve.models import find_model
 from specserve.ops.native import make_pool
@@ -96,7 +97,7 @@ def emitted(
         page_size=PAGE_SIZE,
         max_model_len=LONGEST,
         eos=END,
-        pool=make_pool(library(), 2),
+        pool=make_pool(library(), num_cores()),
         cache_type=torch.float16,
         num_pages=TOGETHER * LONGEST // PAGE_SIZE,
         max_num_seqs=TOGETHER,
