@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import track
 
 from specserve.bench.kernels_figures import document, weight_classes
+from specserve.bench.kernels_order import OrderMeter
 from specserve.bench.kernels_steps import Case, Measured, StepMeter, network_timer, program_of, run_rounds
 from specserve.bench.kernels_table import print_tables, table_console
 from specserve.bench.report import check_file, machine, write_json
@@ -59,18 +60,21 @@ def measure(deployment: Deployment, timer: OpTimer, flags: KernelsFlags) -> dict
     engine = deployment.engine
     program = program_of(engine)
     probes = None if program is None else Probes(program.pool)
+    order = None if program is None else OrderMeter(program.pool, program.ops)
     rounds = run_rounds(StepMeter(engine, timer), program, probes, cases, flags.iterations)
     measured = Measured()
     console = Console(stderr=True)
     total = flags.iterations + 1
-    for measured in track(  # noqa: B007  # the last one holds all
-        rounds, "Measuring", total, console=console, transient=True, disable=not sys.stderr.isatty()
+    for number, measured in enumerate(  # noqa: B007  # the last one holds all
+        track(rounds, "Measuring", total, console=console, transient=True, disable=not sys.stderr.isatty())
     ):
-        pass
+        if order is not None:
+            order.measure(keeps=number > 0)
     native_ops = [] if program is None else program.ops
     return {
         **document(measured, native_ops),
         **(weight_classes(native_ops) if native_ops else {"weight_class": resolve_dtype(deployment.config)}),
+        "exactness": [] if order is None else order.figures(),
         "runner": "eager" if program is None else "native",
         "config": _circumstances(deployment, flags),
     }

@@ -20,7 +20,7 @@ Figures = Mapping[str, Any]
 
 
 def print_tables(document: Figures, console: Console) -> None:
-    for part in (_steps(document), *_ops(document)):
+    for part in (_steps(document), *_ops(document), *_exactness(document)):
         console.print(part)
     for line in remarks(document):
         console.print(line, highlight=False)
@@ -96,6 +96,25 @@ def _op_table(ops: list[Figures], title: str, key: str) -> Table:
         if any(figures[key] for figures in cells):
             table.add_row(_label(op), *(_number(figures[key]) for figures in cells))
     return table
+
+
+def _exactness(document: Figures) -> Iterator[Table]:
+    if not document["exactness"]:
+        return
+    table = Table(title="Matrices alone: what the fixed order of additions costs", box=box.SIMPLE)
+    for title in ("class", "rows", "exact ms", "several sums ms", "cost", "quartiles"):
+        table.add_column(title, justify="left" if title == "class" else "right")
+    for line in document["exactness"]:
+        low, high = line["cost_spread"]
+        table.add_row(
+            line["weight_class"],
+            str(line["rows"]),
+            _number(line["exact_ms"]),
+            _number(line["k_lanes_ms"]),
+            f"{100 * line['cost']:+.1f} %",
+            f"{100 * low:+.1f} {100 * high:+.1f}",
+        )
+    yield table
 
 
 def _label(op: Figures) -> str:

@@ -53,6 +53,10 @@ def test_the_file_holds_all_figures_and_the_last_line_the_main_ones(
     assert [entry["op"] for entry in found["ops"]][:3] == ["embed", "qkv", "attention"]
     for entry in found["ops"]:
         assert list(entry["rows"]) == ["1", "2"]
+    assert [(entry["weight_class"], entry["rows"]) for entry in found["exactness"]] == [
+        ("int8", 1),
+        ("int8", 8),
+    ]
     line = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert line == {name: found[name] for name in line}
     assert {"rows", "host_ms", "roofline_share", "weight_class", "config"} <= set(line)
@@ -79,7 +83,7 @@ def test_an_eager_runner_tells_times_only(tmp_path: Path, capsys: pytest.Capture
     assert found["rows"]["1"] > 0.0
     assert found["host_ms"] > 0.0
     assert found["roofline_share"] is None
-    assert found["ops"] == []
+    assert found["ops"] == found["exactness"] == []
     assert "Eager: PyTorch ops, no native kernels." in capsys.readouterr().out
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from specserve.bench.kernels_figures import document, weight_classes
+from specserve.bench.kernels_order import cost_figures
 from specserve.bench.kernels_steps import Measured
 from specserve.bench.kernels_table import WIDTH, print_tables, remarks
 from tests.bench.test_kernels_figures import measured, ops
@@ -20,7 +21,9 @@ def figures(runner: str = "native") -> dict[str, Any]:
     else:
         nothing = Measured(found.steps, {case: [] for case in found.steps})
         made = {**document(nothing, []), "weight_class": "float32"}
-    return {**made, "runner": runner, "config": {"context_len": 4}}
+    pairs = [{"weight_class": "int4", "rows": 8, **cost_figures([(1.0, 2.0), (3.0, 2.0), (2.5, 2.0)])}]
+    exactness = pairs if runner == "native" else []
+    return {**made, "exactness": exactness, "runner": runner, "config": {"context_len": 4}}
 
 
 def printed(made: dict[str, Any]) -> str:
@@ -52,6 +55,13 @@ def test_an_op_without_bytes_has_no_rate_to_show() -> None:
     assert "gather" not in rates
 
 
+def test_the_cost_of_exactness_is_a_share_with_its_quartiles() -> None:
+    [line] = [
+        line for line in printed(figures()).splitlines() if "int4" in line and "8  " in line and "%" in line
+    ]
+    assert line.split() == ["int4", "8", "2500", "2000", "+25.0", "%", "-12.5", "+37.5"]
+
+
 def test_a_machine_that_changed_its_mood_is_said() -> None:
     assert any("not steady" in line for line in remarks(figures()))
     steady = figures() | {"read_gb_per_s": 30.0, "read_gb_per_s_spread": [29.0, 31.0]}
@@ -63,3 +73,4 @@ def test_an_eager_runner_is_said() -> None:
     assert "Eager: PyTorch ops, no native kernels." in text
     assert "eager ms" in text
     assert "Ops of" not in text
+    assert "fixed order" not in text

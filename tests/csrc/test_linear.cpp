@@ -113,5 +113,31 @@ const Test splits("a row's bits depend neither on the rows beside it nor on the 
       }
 });
 
+const Test lanes("with several sums along k the products are the same within rounding, and other bits", [] {
+  Random random(3);
+  for (const Kernels* kernels : all_kernels()) {
+    expect(!kernels->k_lanes->k_lanes && kernels->k_lanes->linear != kernels->linear, "a yardstick of its own");
+    for (WeightClass weight_class : kClasses) {
+      for (int n : kOutputs)
+        for (int k : kInputs) {
+          const Case c(random, weight_class, n, k);
+          if (c.spec.gate == Gate::none) check(c, *kernels->k_lanes, random, random.one_of(kRows), 1 + random.below(4));
+        }
+      Case c(random, weight_class, 17, 1000);
+      const Floats x = random.floats(9 * 1000);
+      const auto rows = [&](const Kernels& set) {
+        Rig rig(1, set, 9);
+        const Buffer in = rig.add(1000, x), out = rig.add(40);
+        rig.program.add(std::make_unique<LinearOp>(c.spec, in, out, 9, 1));
+        Step step = rows_only(9);
+        step.wanted.assign(9, 0);
+        rig.run(step, 17);
+        return c.spec.is_head ? step.logits : Floats(out.data, out.data + 9 * 40);
+      };
+      expect(!same_bits(rows(*kernels), rows(*kernels->k_lanes)), named("the same order:", kernels->name, int(weight_class)));
+    }
+  }
+});
+
 }  // namespace
 }  // namespace specserve::test

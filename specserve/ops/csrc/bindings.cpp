@@ -105,12 +105,12 @@ NB_MODULE(_native, m) {
   }, nb::call_guard<nb::gil_scoped_release>());
   nb::class_<Program>(m, "Program")
       .def("__init__",
-           [](Program* self, Pool& pool, const std::string& instruction_set, int max_rows) {
+           [](Program* self, Pool& pool, const std::string& instruction_set, int max_rows, bool k_lanes) {
              const Kernels* kernels = find_kernels(instruction_set);
              if (!kernels) throw std::invalid_argument("no kernels for " + instruction_set);
-             new (self) Program(pool, *kernels, max_rows);
+             new (self) Program(pool, k_lanes ? *kernels->k_lanes : *kernels, max_rows);
            },
-           nb::keep_alive<1, 2>())
+           nb::arg(), nb::arg(), nb::arg(), nb::arg("k_lanes") = false, nb::keep_alive<1, 2>())
       .def("add_buffer", &Program::add_buffer)
       .def_prop_ro("num_ops", &Program::size)
       .def_prop_ro("num_bytes", &Program::num_bytes)

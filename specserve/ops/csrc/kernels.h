@@ -81,6 +81,7 @@ struct Kernels {
   // Queries [first, last), at most `kMaxQueries`, of one sequence's rows from `first_row` on and one kv head.
   void (*attend)(const AttentionCall&, const int32_t* block_table, int first_row, int first, int last, int kv_head);
   void (*embed)(const Matrix&, int64_t id, float scale, int size, float* y);  // the first `size` of k
+  const Kernels* k_lanes = nullptr;  // the same with the `linear` of k_lanes.h, a yardstick
 };
 
 extern const Kernels kAvx512Kernels;

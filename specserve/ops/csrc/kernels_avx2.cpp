@@ -1,6 +1,10 @@
 #define SPECSERVE_ISA avx2
-#include "kernels_body.h"
+#include "k_lanes.h"
 
 namespace specserve {
-const Kernels kAvx2Kernels = {"avx2", avx2::prepare, avx2::linear, avx2::norm, avx2::write, avx2::attend_queries, avx2::embed};
-}
+namespace {
+using namespace avx2;
+constexpr Kernels kKLanes = {"avx2 k lanes", prepare, linear_k_lanes, norm, write, attend_queries, embed};
+}  // namespace
+const Kernels kAvx2Kernels = {"avx2", prepare, linear, norm, write, attend_queries, embed, &kKLanes};
+}  // namespace specserve

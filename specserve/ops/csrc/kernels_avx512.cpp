@@ -1,6 +1,10 @@
 #define SPECSERVE_ISA avx512
-#include "kernels_body.h"
+#include "k_lanes.h"
 
 namespace specserve {
-const Kernels kAvx512Kernels = {"avx512", avx512::prepare, avx512::linear, avx512::norm, avx512::write, avx512::attend_queries, avx512::embed};
-}
+namespace {
+using namespace avx512;
+constexpr Kernels kKLanes = {"avx512 k lanes", prepare, linear_k_lanes, norm, write, attend_queries, embed};
+}  // namespace
+const Kernels kAvx512Kernels = {"avx512", prepare, linear, norm, write, attend_queries, embed, &kKLanes};
+}  // namespace specserve

@@ -1,6 +1,10 @@
 #define SPECSERVE_ISA portable
-#include "kernels_body.h"
+#include "k_lanes.h"
 
 namespace specserve {
-const Kernels kPortableKernels = {"portable", portable::prepare, portable::linear, portable::norm, portable::write, portable::attend_queries, portable::embed};
-}
+namespace {
+using namespace portable;
+constexpr Kernels kKLanes = {"portable k lanes", prepare, linear_k_lanes, norm, write, attend_queries, embed};
+}  // namespace
+const Kernels kPortableKernels = {"portable", prepare, linear, norm, write, attend_queries, embed, &kKLanes};
+}  // namespace specserve

@@ -25,7 +25,8 @@ inline void store(float* p, Float8 v) { std::memcpy(p, &v, sizeof v); }
 inline Float8 splat(float x) { return Float8{x, x, x, x, x, x, x, x}; }
 inline Float8 zero() { return splat(0.0f); }
 inline Float8 mul(Float8 a, Float8 b) { return a * b; }
-inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+// Inlined by force: GCC takes a function that only prefetches for one without effect, and may drop its calls.
+inline __attribute__((always_inline)) void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 
 #if SPECSERVE_AVX2
 

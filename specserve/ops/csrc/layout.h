@@ -22,6 +22,12 @@ constexpr int kGroup = 32;
 
 enum class WeightClass : int { float32 = 0, bfloat16 = 1, int8 = 2, int4 = 3 };
 
+// Of one group of a panel, in the integer classes.
+constexpr size_t group_bytes(WeightClass c, int group, bool wide_scales, bool has_minimum) {
+  const size_t quants = c == WeightClass::int4 ? kPanel * group / 2 : kPanel * group;
+  return quants + kPanel * (wide_scales ? 4 : 2) * (has_minimum ? 2 : 1);
+}
+
 // What multiplies what. Activation digits of the integer classes: see `activations.h`.
 struct Matrix {
   WeightClass weight_class = WeightClass::float32;
@@ -36,10 +42,7 @@ struct Matrix {
   int num_pairs() const { return (num_outputs / 2 + kPanel - 1) / kPanel; }  // interleaved halves
   int num_groups() const { return num_inputs / group; }
   size_t scale_bytes() const { return wide_scales ? 4 : 2; }
-  size_t group_bytes() const {
-    const size_t quants = weight_class == WeightClass::int4 ? kPanel * group / 2 : kPanel * group;
-    return quants + kPanel * scale_bytes() * (has_minimum ? 2 : 1);
-  }
+  size_t group_bytes() const { return specserve::group_bytes(weight_class, group, wide_scales, has_minimum); }
   size_t panel_bytes() const {
     switch (weight_class) {
       case WeightClass::float32: return size_t(4) * kPanel * num_inputs;
