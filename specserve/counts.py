@@ -31,6 +31,11 @@ class SourceCounts:
         self.num_draft_tokens += stats.drafted
         self.num_accepted_draft_tokens += stats.accepted
 
+    def include(self, other: SourceCounts) -> None:
+        self.num_spec_steps += other.num_spec_steps
+        self.num_draft_tokens += other.num_draft_tokens
+        self.num_accepted_draft_tokens += other.num_accepted_draft_tokens
+
 
 @dataclass(slots=True)
 class SpecDecodeMetrics:

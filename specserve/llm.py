@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, NoReturn
 
 from specserve.config.engine import EngineConfig, engine_config
-from specserve.engine.admission import truncate_prompt
+from specserve.engine.admission import predicted_ids, truncate_prompt
 from specserve.engine.build import Deployment, build
 from specserve.errors import InvalidRequest
 from specserve.sampling_params import NO_BEAM_SEARCH
@@ -163,9 +163,11 @@ class LLM:
 
     def _request(self, prompt: Prompt, params: SamplingParams) -> Request:
         content = _content(prompt)
-        ids = self._deployment.tokenizer.encode(content) if isinstance(content, str) else content
-        ids = truncate_prompt(ids, params.truncate_prompt_tokens, self._deployment.max_model_len)
-        request = Request(str(next(self._ids)), ids, params, monotonic())
+        tokenizer, max_model_len = self._deployment.tokenizer, self._deployment.max_model_len
+        ids = tokenizer.encode(content) if isinstance(content, str) else content
+        ids = truncate_prompt(ids, params.truncate_prompt_tokens, max_model_len)
+        predicted = predicted_ids(params, tokenizer, max_model_len)
+        request = Request(str(next(self._ids)), ids, params, monotonic(), predicted_token_ids=predicted)
         self._deployment.engine.check(request)
         return request
 

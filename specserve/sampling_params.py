@@ -7,6 +7,7 @@ parameter, the value and what is allowed.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -77,7 +78,8 @@ class SamplingParams:
 
     `temperature` 0 is greedy; `top_k` 0 or -1 is off; `max_tokens` None is as many as the context
     holds; `logprobs` n asks for the chosen token and the n best, -1 for all; `seed` None draws a fresh one;
-    `speculation` is a `Speculation` or a mapping of its fields; `extra_args` is for logits processors.
+    `speculation` is a `Speculation` or a mapping of its fields; `prediction` says what the text may be like,
+    as text, token ids, or OpenAI's object; `extra_args` is for logits processors.
     """
 
     n: int = 1
@@ -105,6 +107,7 @@ class SamplingParams:
     spaces_between_special_tokens: bool = True
     truncate_prompt_tokens: int | None = None
     speculation: Speculation | Mapping[str, Any] | None = None
+    prediction: str | list[int] | Mapping[str, Any] | None = None
     extra_args: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -127,6 +130,33 @@ class SamplingParams:
         if self.stop is None:
             return []
         return [self.stop] if isinstance(self.stop, str) else list(self.stop)
+
+
+def predicted_content(prediction: Any) -> str | list[int]:
+    """A request's `prediction` as text or token ids; empty for none. Raises `InvalidRequest`.
+
+    OpenAI's object has its text in `content`, as a string or as text parts, which follow each other.
+    """
+    content = prediction
+    if isinstance(prediction, Mapping):
+        content = prediction.get("content") if prediction.get("type") == "content" else None
+        if isinstance(content, list) and content and all(map(_is_text_part, content)):
+            content = "".join(part["text"] for part in content)
+        content = content if isinstance(content, str) else None
+    if prediction is None:
+        return ""
+    is_ids = isinstance(content, list) and all(type(token) is int for token in content)
+    if not (isinstance(content, str) or is_ids):
+        raise InvalidRequest(
+            'prediction must be {"type": "content", "content": a text, or text parts}, a text, or a list of '
+            f"token ids; got {reprlib.repr(prediction)}.",
+            "prediction",
+        )
+    return content
+
+
+def _is_text_part(part: Any) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
 def _number(name: str, value: Any, low: float, high: float, open_low: bool = False) -> None:
@@ -205,5 +235,6 @@ def _check_lists(p: SamplingParams) -> None:
 
 def _check_mappings(p: SamplingParams) -> None:
     Speculation.of(p.speculation)
+    predicted_content(p.prediction)
     if p.extra_args is not None and not isinstance(p.extra_args, Mapping):
         raise InvalidRequest(f"extra_args must be an object, got {p.extra_args!r}.", "extra_args")

@@ -14,6 +14,7 @@ from specserve.kv.pages import BlockTable
 from specserve.kv.prefix import root_key
 from specserve.sampling.process import SequenceSampling
 from specserve.sampling.processors import LogitsProcessor, of_request
+from specserve.sampling_params import predicted_content
 from specserve.text.stream import TextStream
 from specserve.text.tokenizer import Tokenizer
 from specserve.types import Request, SamplingParams, SpecDecodeMetrics, Speculation
@@ -35,6 +36,13 @@ def truncate_prompt(prompt: list[int], limit: int | None, max_model_len: int) ->
     if limit is None:
         return prompt
     return prompt[-(max_model_len - 1 if limit == -1 else limit) :]
+
+
+def predicted_ids(params: SamplingParams, tokenizer: Tokenizer, max_model_len: int) -> list[int]:
+    """What a request predicts of its output, no more of it than the context could hold."""
+    content = predicted_content(params.prediction)
+    ids = tokenizer.encode(content, add_special_tokens=False) if isinstance(content, str) else content
+    return ids[:max_model_len]
 
 
 class Admission:
@@ -69,6 +77,7 @@ class Admission:
         """Raise `InvalidRequest` when the request can never be served. Pure; any thread."""
         self._check_prompt(request)
         self._check_ids(request.params)
+        self._check_vocabulary("prediction", request.predicted_token_ids)
         self._check_logprobs(request.params)
         self._loaded.num_for(Speculation.of(request.params.speculation))
         of_request(self._processors, request.params)

@@ -5,17 +5,27 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from specserve.types import FinishedStats, SpecDecodeMetrics
+from specserve.types import FinishedStats, SourceCounts, SpecDecodeMetrics
 
 
-def usage(num_prompt: int, num_completion: int, num_cached: int | None) -> dict[str, Any]:
-    """OpenAI's token counts; `num_cached` None leaves the details out."""
-    return {
+def usage(
+    num_prompt: int, num_completion: int, num_cached: int | None, predicted: SourceCounts | None = None
+) -> dict[str, Any]:
+    """OpenAI's token counts. `num_cached` None leaves the details out; `predicted` counts what was guessed
+    from the request's prediction, if it has one."""
+    counts: dict[str, Any] = {
         "prompt_tokens": num_prompt,
         "completion_tokens": num_completion,
         "total_tokens": num_prompt + num_completion,
         "prompt_tokens_details": None if num_cached is None else {"cached_tokens": num_cached},
     }
+    if predicted is not None:
+        accepted = predicted.num_accepted_draft_tokens
+        counts["completion_tokens_details"] = {
+            "accepted_prediction_tokens": accepted,
+            "rejected_prediction_tokens": predicted.num_draft_tokens - accepted,
+        }
+    return counts
 
 
 def speculation(metrics: SpecDecodeMetrics) -> dict[str, Any]:

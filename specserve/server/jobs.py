@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
+from specserve.engine.admission import predicted_ids
 from specserve.errors import InvalidRequest
 from specserve.server.params import asked_tokens, sampling_params
 from specserve.server.schema import (
@@ -99,7 +100,7 @@ class Jobs:
             body,
             params,
             prompts,
-            [self._request(prompt.ids, body, params, public_id, origin) for prompt in prompts],
+            self._requests(prompts, body, params, public_id, origin),
         )
         for request in job.requests:
             self._check(request)
@@ -158,14 +159,25 @@ class Jobs:
             )
         return prompt
 
-    def _request(
+    def _requests(
         self,
-        ids: list[int],
+        prompts: list[Prompt],
         body: CompletionBody | ChatBody,
         params: SamplingParams,
         public_id: str,
         origin: Origin,
-    ) -> Request:
+    ) -> list[Request]:
         tenant = origin.tenant + (f"\0{body.cache_salt}" if body.cache_salt else "")
-        request_id = f"{public_id}-{next(self._serial)}"
-        return Request(request_id, ids, params, origin.arrival, body.priority or 0, tenant)
+        predicted = predicted_ids(params, self._served.tokenizer, self._served.max_model_len)
+        return [
+            Request(
+                f"{public_id}-{next(self._serial)}",
+                prompt.ids,
+                params,
+                origin.arrival,
+                body.priority or 0,
+                tenant,
+                predicted,
+            )
+            for prompt in prompts
+        ]

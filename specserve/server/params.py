@@ -61,6 +61,7 @@ def sampling_params(body: GenerationBody, defaults: Mapping[str, Any]) -> Sampli
     given["seed"] = None if body.seed == -1 else body.seed
     given["extra_args"] = body.vllm_xargs
     given["logprobs"] = _logprobs(body)
+    given["prediction"] = body.prediction.text if body.prediction is not None else None
     if body.logit_bias:
         given["logit_bias"] = _bias(body.logit_bias)
     if isinstance(body, CompletionBody) and body.echo and body.prompt_logprobs is None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from specserve.draft.config_methods import PREDICTION
 from specserve.server import figures
 from specserve.server.choices import Choice, Form, completion, delta, message
 from specserve.server.jobs import Job
 from specserve.server.schema import ChatBody
 from specserve.server.served import Served
 from specserve.server.wire import dumps
-from specserve.types import Output
+from specserve.types import Output, SourceCounts, SpecDecodeMetrics
 
 DONE = "data: [DONE]\n\n"
 _MARK = "\0"  # stands for the text
@@ -46,6 +47,7 @@ class Reply:
         self._frames: dict[Choice, tuple[str, str]] = {}  # what stands around the text
         self._num_completion = 0
         self._num_cached: dict[str, int] = {}  # by prompt
+        self._predicted = SourceCounts() if body.prediction is not None else None
         self._num_open = len(self._choices)
         self._last: Output | None = None
         kind = _object(self._is_chat, job.is_stream)
@@ -145,12 +147,17 @@ class Reply:
             self._num_cached[output.request_id] = output.num_cached_tokens
         if output.finish_reason is not None:
             self._num_open -= 1
+            self._count_predicted(output.spec_decode_metrics)
         return choice
+
+    def _count_predicted(self, spec: SpecDecodeMetrics | None) -> None:
+        if self._predicted is not None and spec is not None and PREDICTION in spec.by_source:
+            self._predicted.include(spec.by_source[PREDICTION])
 
     @property
     def _usage(self) -> dict[str, Any]:
         num_cached = sum(self._num_cached.values()) if self._served.shows_cached_tokens else None
-        return figures.usage(self._num_prompt, self._num_completion, num_cached)
+        return figures.usage(self._num_prompt, self._num_completion, num_cached, self._predicted)
 
     def _metrics(self, last: Output | None) -> dict[str, Any]:
         if last is None or not (self._served.reports_speculation or self._asks_for_speculation):

@@ -66,6 +66,30 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool | None = None
 
 
+class TextPart(BaseModel):
+    """Of a prediction."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["text"]
+    text: str
+
+
+class Prediction(BaseModel):
+    """What the answer may be like; text parts follow each other."""
+
+    model_config = ConfigDict(strict=True)
+
+    type: Literal["content"]
+    content: str | Annotated[list[TextPart], Field(fail_fast=True)]
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
+
+
 class GenerationBody(BaseModel):
     """What completions and chats have in common. `best_of` and `use_beam_search` are read to be refused."""
 
@@ -111,6 +135,7 @@ class GenerationBody(BaseModel):
     timings_per_token: bool | None = None
     vllm_xargs: dict[str, Any] | None = None  # for logits processors
     speculation: Annotated[Any, WithJsonSchema(SPECULATION)] = None  # `SamplingParams` looks inside
+    prediction: Prediction | None = None
 
 
 class CompletionBody(GenerationBody):

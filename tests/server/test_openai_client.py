@@ -226,3 +226,20 @@ def test_a_second_signal_does_not_wait() -> None:
         process.popen.send_signal(signal.SIGTERM)
         assert process.popen.wait(30) == 128 + signal.SIGTERM
         process.popen.stderr.close()
+
+
+def test_a_prediction_is_counted_and_changes_no_text(client: OpenAI) -> None:
+    messages: list[Any] = [{"role": "user", "content": "Write the numbers from 1 to 20, one per line."}]
+    options: dict[str, Any] = {"model": MODEL, "messages": messages, "temperature": 0, "max_tokens": 60}
+    text = client.chat.completions.create(**options).choices[0].message.content
+    assert text is not None
+    changed = text[:20] + "?" + text[21:]
+    reply = client.chat.completions.create(**options, prediction={"type": "content", "content": changed})
+    assert reply.choices[0].message.content == text
+    assert reply.usage is not None
+    details = reply.usage.completion_tokens_details
+    assert details is not None
+    assert details.accepted_prediction_tokens is not None
+    assert details.rejected_prediction_tokens is not None
+    assert details.accepted_prediction_tokens > 20
+    assert details.rejected_prediction_tokens > 0

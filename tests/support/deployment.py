@@ -9,7 +9,10 @@ from typing import Any
 from specserve.config.engine import EngineConfig
 from specserve.config.environment import Environment
 from specserve.draft.base import Drafter
+from specserve.draft.chain import ChainDrafter, Member
 from specserve.draft.config import TargetInfo, resolve_speculative
+from specserve.draft.config_methods import PREDICTION
+from specserve.draft.prediction import PredictionDrafter
 from specserve.engine.build import Deployment
 from specserve.models import ModelFiles
 from specserve.server.run import assemble
@@ -36,7 +39,7 @@ def deploy(
     *, config: dict[str, Any] | None = None, k: int = 4, drafter: Drafter | None = None, **engine: Any
 ) -> Deployment:
     """`config` is of `EngineConfig`, `engine` of `make_engine`. Unless another is given, the drafter is the
-    target itself, with k guesses; k = 0 is no speculation."""
+    target itself, with k guesses, beside the requests' own predictions; k = 0 is no speculation."""
     model = StubModel()
     speculation = {"method": "ngram", "num_speculative_tokens": k}
     given = {"model": "stub", "speculative_config": speculation if k else None, **(config or {})}
@@ -50,10 +53,11 @@ def deploy(
         hf_config={},
     )
     tokenizer = letters()
-    drafter = (drafter or self_draft(model)) if k else None
+    members = [Member(PREDICTION, PredictionDrafter(), k), Member("ngram", drafter or self_draft(model), k)]
     speculative = resolve_speculative(settled.speculative_config, target, max_num_seqs=8)
     rule = speculative.rejection_sample_method if speculative else "standard"
     verify = load_verifier(rule, speculative)
-    made = make_engine(model, drafter, k=k, tokenizer=tokenizer, verify=verify, **engine)
+    chain = ChainDrafter(members) if k else None
+    made = make_engine(model, chain, k=k, tokenizer=tokenizer, verify=verify, **engine)
     files: Any = ModelFiles
     return Deployment(settled, made, tokenizer, files, made.scheduler.config, {}, speculative)

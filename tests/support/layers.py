@@ -28,7 +28,12 @@ DOORS = {  # dotted name -> the only package that may use it
     "sys.argv": "cli",
 }
 METHOD_HOMES = ("draft", "models.heads", "train")
-OTHER_MEANINGS = {("server", "suffix"), ("server", "prediction")}  # OpenAI's requests have such fields
+OTHER_MEANINGS = {  # OpenAI's requests have fields of these names
+    ("server", "suffix"),
+    ("server", "prediction"),
+    ("engine", "prediction"),
+    ("sampling_params", "prediction"),
+}
 
 MAX_FILE, MAX_FUNCTION, MEAN_FUNCTION = 400, 60, 15  # lines
 

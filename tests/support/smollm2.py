@@ -13,7 +13,9 @@ import torch
 
 from specserve.draft import suffix
 from specserve.draft.base import Drafter, NoDraft
+from specserve.draft.chain import ChainDrafter, Member
 from specserve.draft.ngram import NgramDrafter, Options
+from specserve.draft.prediction import PredictionDrafter
 from specserve.engine.engine import Engine
 from specserve.engine.runner import NativeRunner
 from specserve.models import find_model
@@ -273,10 +275,26 @@ def _random(target: Target, known: Known, method: Method, k: int) -> Drafter:
     return SelfDraft(target, method, k, spread=2.0) if method == "coupled" else drafters.half_right(known)
 
 
+def predicting(inner: Drafter, known: Known) -> Drafter:
+    return drafters.Predicting(inner, known.texts, known.vocab_size)
+
+
+def _chain(_: Target, known: Known, __: Method, k: int) -> Drafter:
+    """Lookups: a network here is a drafter of its own that has to join an engine."""
+    members = [
+        Member("prediction", PredictionDrafter(), k),
+        Member("ngram", NgramDrafter(Options(1, 3)), k),
+        Member("suffix", suffix.build(suffix.Options(), None), k),
+    ]
+    return predicting(ChainDrafter(members), known)
+
+
 DRAFTERS: dict[str, Make] = {
     "none": lambda *_: NoDraft(),
     "ngram": lambda *_: NgramDrafter(Options(1, 3)),
     "suffix": lambda *_: suffix.build(suffix.Options(), None),
+    "prediction": lambda _, known, *__: predicting(PredictionDrafter(), known),
+    "chain": _chain,
     "self": lambda target, _, method, k: SelfDraft(target, method, k),
     "random": _random,
     "always-wrong": lambda _, known, *__: drafters.always_wrong(known.texts, known.vocab_size),
