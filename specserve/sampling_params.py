@@ -145,14 +145,15 @@ def predicted_content(prediction: Any) -> str | list[int]:
         content = content if isinstance(content, str) else None
     if prediction is None:
         return ""
-    is_ids = isinstance(content, list) and all(type(token) is int for token in content)
-    if not (isinstance(content, str) or is_ids):
-        raise InvalidRequest(
-            'prediction must be {"type": "content", "content": a text, or text parts}, a text, or a list of '
-            f"token ids; got {reprlib.repr(prediction)}.",
-            "prediction",
-        )
-    return content
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(type(token) is int for token in content):
+        return content
+    raise InvalidRequest(
+        'prediction must be {"type": "content", "content": a text, or text parts}, a text, or a list of '
+        f"token ids; got {reprlib.repr(prediction)}.",
+        "prediction",
+    )
 
 
 def _is_text_part(part: Any) -> bool:

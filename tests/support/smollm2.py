@@ -275,25 +275,20 @@ def _random(target: Target, known: Known, method: Method, k: int) -> Drafter:
     return SelfDraft(target, method, k, spread=2.0) if method == "coupled" else drafters.half_right(known)
 
 
-def predicting(inner: Drafter, known: Known) -> Drafter:
-    return drafters.Predicting(inner, known.texts, known.vocab_size)
-
-
 def _chain(_: Target, known: Known, __: Method, k: int) -> Drafter:
-    """Lookups: a network here is a drafter of its own that has to join an engine."""
+    """Lookups, predictions among them: a network here would have to join the engine."""
     members = [
         Member("prediction", PredictionDrafter(), k),
         Member("ngram", NgramDrafter(Options(1, 3)), k),
         Member("suffix", suffix.build(suffix.Options(), None), k),
     ]
-    return predicting(ChainDrafter(members), known)
+    return drafters.Predicting(ChainDrafter(members), known.texts, known.vocab_size)
 
 
 DRAFTERS: dict[str, Make] = {
     "none": lambda *_: NoDraft(),
     "ngram": lambda *_: NgramDrafter(Options(1, 3)),
     "suffix": lambda *_: suffix.build(suffix.Options(), None),
-    "prediction": lambda _, known, *__: predicting(PredictionDrafter(), known),
     "chain": _chain,
     "self": lambda target, _, method, k: SelfDraft(target, method, k),
     "random": _random,
