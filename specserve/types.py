@@ -217,6 +217,7 @@ class Needs:
     reads: tuple[int, ...] = ()  # target layers whose cache it reads
     successors: int = 0  # how many tokens past p its row p depends on
     draft_slots: int = 0  # extra input rows per request in the drafter's own batch
+    prediction: bool = False  # it guesses only where an ask has `predicted`
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,10 @@ class Member:
     def num_for(self, ask: Ask) -> int:
         return min(ask.num_tokens, self.num_tokens)
 
+    def may_answer(self, ask: Ask) -> bool:
+        is_wanted = ask.source is None or ask.source == self.name
+        return is_wanted and (not self.drafter.needs.prediction or bool(ask.predicted))
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -84,9 +88,12 @@ class ChainDrafter:
             member.drafter.observe(self._news(commits, member.drafter.needs.features))
 
     def propose(self, asks: AskBatch) -> Draft:
+        if (member := self._only(asks)) is not None:
+            return _alone(member, asks)
         texts = [self._open(ask) for ask in asks.asks]
         for source in self._lookups:
-            self._ask(source, [i for i, ask in enumerate(asks.asks) if self._may(source, ask)], asks, texts)
+            may = self.members[source].may_answer
+            self._ask(source, [i for i, ask in enumerate(asks.asks) if may(ask)], asks, texts)
         best = [max(text.offers, key=lambda offer: offer.value, default=None) for text in texts]
         for source, chosen in self._promising(asks, texts, best).items():
             self._ask(source, chosen, asks, texts)
@@ -105,6 +112,12 @@ class ChainDrafter:
 
     # --- parts of a guess ---------------------------------------------------------------------
 
+    def _only(self, asks: AskBatch) -> Member | None:
+        """The one member that may answer, if it is the same for all: then there is nothing to choose, and a
+        text's record is not worth keeping."""
+        able = [member for member in self.members if any(map(member.may_answer, asks.asks))]
+        return able[0] if len(able) == 1 and all(map(able[0].may_answer, asks.asks)) else None
+
     def _open(self, ask: Ask) -> Text:
         """Its text, with no offers yet."""
         text = self._texts.get(ask.seq_id)
@@ -112,9 +125,6 @@ class ChainDrafter:
             text = self._texts[ask.seq_id] = Text([Record() for _ in self.members])
         text.offers, text.num_tokens = [], len(ask.tokens)
         return text
-
-    def _may(self, source: int, ask: Ask) -> bool:
-        return ask.source is None or ask.source == self.members[source].name
 
     def _ask(self, source: int, chosen: Sequence[int], asks: AskBatch, texts: Sequence[Text]) -> None:
         """Add this member's offers to the chosen texts."""
@@ -139,7 +149,7 @@ class ChainDrafter:
             worth = {
                 source: value(text.records[source].rate(0), self.members[source].num_for(ask))
                 for source in self._networks
-                if self._may(source, ask)
+                if self.members[source].may_answer(ask)
             }
             first = max(worth, key=worth.__getitem__, default=None)
             if first is not None and (offer is None or worth[first] > offer.value):
@@ -178,7 +188,14 @@ def united(needs: Sequence[Needs]) -> Needs:
         reads=tuple(dict.fromkeys(layer for one in needs for layer in one.reads)),
         successors=max(one.successors for one in needs),
         draft_slots=max(one.draft_slots for one in needs),
+        prediction=all(one.prediction for one in needs),
     )
+
+
+def _alone(member: Member, asks: AskBatch) -> Draft:
+    draft = member.drafter.propose(AskBatch([_capped(ask, member.num_tokens) for ask in asks.asks]))
+    sources = [member.name if tokens else None for tokens in draft.tokens]
+    return Draft(draft.tokens, draft.q, draft.confidence, draft.matches, sources)
 
 
 def _capped(ask: Ask, num_tokens: int) -> Ask:

@@ -27,7 +27,7 @@ def build(_options: Options, _target: TargetInfo) -> PredictionDrafter:
 class PredictionDrafter:
     """Reads text and prediction from the ask, so commits tell it nothing new."""
 
-    needs = Needs()
+    needs = Needs(prediction=True)
 
     def __init__(self) -> None:
         self._alignments: dict[int, Alignment] = {}

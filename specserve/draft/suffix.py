@@ -8,7 +8,7 @@ on the length of the match and on how sure the counts are; never more than asked
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 from weakref import finalize
@@ -100,7 +100,8 @@ class SuffixDrafter:
                 self._texts[commit.seq_id] = self._open(commit)
 
     def propose(self, asks: AskBatch) -> Draft:
-        return Draft([self.guess(ask).tokens for ask in asks.asks])
+        guesses = [self.guess(ask) for ask in asks.asks]
+        return Draft([guess.tokens for guess in guesses], matches=[guess.match for guess in guesses])
 
     def synced(self, seq_id: int) -> int:
         return SYNCED_ALWAYS
@@ -137,7 +138,7 @@ class SuffixDrafter:
             return best
         other = text.place.speculate(context, limits)
         work = best.work + other.work
-        return replace(other if other.score > best.score else best, work=work)
+        return (other if other.score > best.score else best)._replace(work=work)
 
     def _open(self, commit: Commit) -> _Text:
         is_shared = self._options.suffix_decoding_cache == "shared"

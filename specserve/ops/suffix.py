@@ -11,9 +11,8 @@ furthest on, is taken: a function of what the tree holds, not of how it came the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
 import numpy as np
@@ -23,8 +22,7 @@ MAX_DEPTH = 2**16 - 1
 _ENTRY_BYTES = 200  # of the twin, about
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """At most `max_tokens` guesses, and `factor` per token of the match; the estimated probability that all
     guesses up to one are right is at least `min_probability`."""
 
@@ -33,15 +31,14 @@ class Limits:
     min_probability: float = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Guess:
+class Guess(NamedTuple):
     """`score` is the expected number of right tokens, by the counts; `match` the length of the ending
     that was found; `work` the nodes that were visited for it, in units of the implementation."""
 
-    tokens: list[int] = field(default_factory=list)
-    score: float = 0.0
-    match: int = 0
-    work: int = 0
+    tokens: list[int]
+    score: float
+    match: int
+    work: int
 
 
 class Tree(Protocol):
@@ -139,9 +136,7 @@ class NativeTree:
 
     def speculate(self, text: int, context: Sequence[int], limits: Limits) -> Guess:
         last = context[-self._depth :]
-        return Guess(
-            *self._native.speculate(text, last, limits.max_tokens, limits.factor, limits.min_probability)
-        )
+        return Guess._make(self._native.speculate(text, last, *limits))
 
 
 Seen = tuple[int, tuple[int, int]]  # how often, and the last time: text, index
@@ -217,7 +212,7 @@ class PythonTree:
 
     def speculate(self, text: int, context: Sequence[int], limits: Limits) -> Guess:
         context = context[-self._depth :]
-        best, work = Guess(), 0
+        best, work = Guess([], 0.0, 0, 0), 0
         for match in range(1, len(context)):
             ending = tuple(context[-match:])
             work += 1
@@ -227,8 +222,8 @@ class PythonTree:
             tokens, score = self._follow(ending, budget, limits.min_probability)
             work += len(tokens)
             if score >= best.score:
-                best = Guess(tokens, score, match)
-        return replace(best, work=work)
+                best = Guess(tokens, score, match, 0)
+        return best._replace(work=work)
 
     def _follow(
         self, string: tuple[int, ...], budget: int, min_probability: float

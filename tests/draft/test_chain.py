@@ -113,6 +113,17 @@ def test_one_source_may_be_asked_for_and_guesses_no_more_than_it_may() -> None:
 # --- networks -----------------------------------------------------------------------------------
 
 
+def test_where_one_member_alone_may_answer_nothing_is_weighed() -> None:
+    lookup, reader = Source([1, 2, 3], match=1), Source([4, 5], match=9, needs=Needs(prediction=True))
+    drafter = ChainDrafter([Member("reader", reader, 8), Member("lookup", lookup, 2)])
+    assert propose(drafter, ask([0]), ask([0], 1)) == [("lookup", [1, 2])] * 2
+    assert (reader.asks, drafter._texts) == ([], {})
+    predicting = replace(ask([0]), predicted=[4, 5])
+    assert propose(drafter, predicting, ask([0], 1)) == [("reader", [4, 5]), ("lookup", [1, 2])]
+    assert propose(drafter, replace(predicting, source="lookup")) == [("lookup", [1, 2])]
+    assert propose(drafter, ask([0], source="reader"), ask([0], 1)) == [(None, []), ("lookup", [1, 2])]
+
+
 def test_a_network_is_asked_only_where_it_promises_more() -> None:
     lookup, network = Source([1] * 8, match=20), Source([2] * 4, needs=NETWORK)
     assert propose(chain(lookup=lookup, network=network), ask([0])) == [("lookup", [1] * 8)]

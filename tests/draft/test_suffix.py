@@ -225,6 +225,16 @@ def test_forgetting_leaves_nothing_of_the_request_but_its_output() -> None:
     writer.end(name)
 
 
+def test_a_proposal_says_how_long_its_match_was() -> None:
+    writer = Writer(make("native", small()))
+    first, second = writer.start([1, 2, 3, 4, 5, 6, 1, 2]), writer.start([7])
+    writer.write(first, [3])
+    writer.write(second, [8])
+    asks = [Ask(name, writer.texts[name], 2, 0.0, 0) for name in (first, second)]
+    draft = writer.drafter.propose(AskBatch(asks))
+    assert (draft.tokens, (draft.matches or [])[0]) == ([[4, 5], []], 3)
+
+
 def test_build_takes_the_native_tree_where_there_is_one() -> None:
     drafter = build(Options(), None)
     assert drafter.propose(AskBatch([])).tokens == []
