@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
 # What a drafter that may guess 64 tokens costs a step in which it guesses nothing.
 #
-# Result (2026-11-30, 2-core virtual machine (Intel Xeon), other programs running, `chrt -f 50`; the embedded file
-# as it is; 16 texts of 384 tokens at temperature 2):
+# Result (2026-12-01, 2-core virtual machine (Intel Xeon), other programs running, `chrt -f 50`; 16 texts of 384
+# tokens at temperature 2; below, 10 texts with --class int8):
 #
 #   k = 64            steps      ms       quartiles  to none  ms of drafting
-#   none               1471   6.507   5.960   7.052    1.000           0.033
-#   ngram 2-4          1428   6.528   5.974   7.075    1.003           0.041
-#   suffix             1312   6.556   6.001   7.080    1.008           0.080
-#   suffix, alone      1436   6.512   5.983   7.097    1.001           0.057
+#   none               1471   3.475   3.263   3.755    1.000           0.022
+#   ngram 2-4          1428   3.488   3.287   3.750    1.004           0.043
+#   suffix             1312   3.519   3.305   3.785    1.013           0.063
+#   suffix, alone      1436   3.493   3.289   3.776    1.005           0.049
+#
+#   none                931   7.512   7.009   8.153    1.000           0.035
+#   ngram 2-4           912   7.540   7.049   8.195    1.004           0.066
+#   suffix              857   7.604   7.097   8.220    1.012           0.094
+#   suffix, alone       914   7.562   7.078   8.164    1.007           0.077
 #
 # Goal: at most 1.02.
 set -euo pipefail
