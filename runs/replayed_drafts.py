@@ -28,9 +28,11 @@ def replay(
     one: Contestant, number: int, prompt: Sequence[int], ids: Sequence[int], output_len: int
 ) -> list[int]:
     """Rows of each step after the prompt's, were `ids` the greedy answer."""
-    tokens, rows = [*prompt, ids[0]], []
-    one.drafter.observe(CommitBatch([Commit(number, 0, len(prompt), 0, tokens, num_prompt=len(prompt))]))
+    tokens, rows, num_told = [*prompt, ids[0]], [], 0
     while (known := len(tokens) - len(prompt)) < len(ids):
+        commit = Commit(number, num_told, len(tokens) - 1, 0, tokens, num_prompt=len(prompt))
+        one.drafter.observe(CommitBatch([commit]))
+        num_told = len(tokens) - 1
         limit = min(one.k, output_len - known - 1)
         asks = AskBatch([Ask(number, tokens, limit, 0.0, 0)])
         draft = one.drafter.propose(asks).tokens[0] if limit > 0 else []

@@ -8,14 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from specserve.config.engine import EngineConfig
-from specserve.config.kinds import INTEGER, TEXT
+from specserve.config.kinds import INTEGER, SWITCH, TEXT
 from specserve.config.options import accept, flag, from_mapping, option, options_of, settle
 from specserve.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-KEYS = {"spec_method": "method", "spec_model": "model", "spec_tokens": "num_speculative_tokens"}
+KEYS = {
+    "spec_method": "method",
+    "spec_type": "method",
+    "spec_default": "method",
+    "spec_model": "model",
+    "spec_tokens": "num_speculative_tokens",
+}
 DEPRECATED = {"speculative_model": "spec_model", "num_speculative_tokens": "spec_tokens"}
+DEFAULT = "default"  # the method that spec_default stands for
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +30,11 @@ class SpeculativeFlags:
     """Speculation in short."""
 
     spec_method: str | None = option(None, TEXT, "key method of speculative_config")
-    spec_model: str | None = option(None, TEXT, "its key model")
+    spec_type: str | None = option(
+        None, TEXT, "the same, in llama.cpp's words if you like: ngram-mod, or draft-simple,ngram-mod; none"
+    )
+    spec_default: bool = option(False, SWITCH, "speculation that needs no draft: docs/drafters/chain.md")
+    spec_model: str | None = option(None, TEXT, "its key model", short="-md")
     spec_tokens: int | None = option(None, INTEGER, "its key num_speculative_tokens")
     speculative_model: str | None = option(None, TEXT, "deprecated name of spec_model")
     num_speculative_tokens: int | None = option(None, INTEGER, "deprecated name of spec_tokens")
@@ -45,18 +56,22 @@ def fold_shorthands(values: Mapping[str, Any]) -> dict[str, Any]:
         return folded
     described = options_of(EngineConfig)["speculative_config"]
     raw = accept("speculative_config", described, folded.get("speculative_config"), None) or {}
+    said_by: dict[str, str] = {key: f"--speculative-config[{key!r}]" for key in raw}
     for name, value in given.items():
         key = KEYS[name]
-        if key in raw:
-            message = f"{flag(name)} and --speculative-config[{key!r}] are mutually exclusive; leave one out."
+        if key in said_by:
+            message = f"{flag(name)} and {said_by[key]} are mutually exclusive; leave one out."
             raise ConfigError(message, key)
+        said_by[key] = flag(name)
         raw = {**raw, key: value}
     return {**folded, "speculative_config": raw}
 
 
 def _modern(flags: SpeculativeFlags) -> dict[str, Any]:
     """Those given, by their modern names."""
-    given = {name: getattr(flags, name) for name in KEYS if getattr(flags, name) is not None}
+    values = {name: getattr(flags, name) for name in KEYS}
+    values["spec_default"] = DEFAULT if flags.spec_default else None
+    given = {name: value for name, value in values.items() if value is not None}
     for old, new in DEPRECATED.items():
         if (value := getattr(flags, old)) is None:
             continue

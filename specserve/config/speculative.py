@@ -22,7 +22,7 @@ class SpeculativeConfig:
     """All keys, decided. Raises `ConfigError` for a value that cannot be.
 
     `draft_lengths[r]` is the number of guesses while r requests run; `extra` holds the keys of a drafter
-    from outside. Both are no keys themselves.
+    from outside. Both are no keys themselves. The `drafters` of a chain are such configurations, decided.
     """
 
     method: str = option(MISSING, TEXT, "the drafter", like="what `model` is for")
@@ -91,6 +91,8 @@ class SpeculativeConfig:
     suffix_decoding_store: str | None = option(
         None, TEXT, "suffix: file in which outputs are remembered between runs"
     )
+
+    drafters: tuple[Any, ...] | None = option(None, ITEMS, "chain: its members, each an object of these keys")
 
     revision: str | None = option(None, TEXT, "branch, tag or commit of the draft checkpoint")
     code_revision: str | None = option(None, TEXT, "the same for its code")

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specserve.config.speculative import DEFAULT_TREE_DEPTH
 from specserve.config.speculative import SpeculativeConfig as SpeculativeConfig
 from specserve.draft.config_checkpoint import default_tokens, predicted_tokens
 from specserve.draft.config_checks import CHECKS, Case, attention_backend, draft_max_len
-from specserve.draft.config_keys import Given, read_keys, warn_without_effect
-from specserve.draft.config_methods import ALWAYS_PARALLEL, LOOKUP, SAME_DRAFTER, Method, known_methods
+from specserve.draft.config_keys import Given, read_keys, warn_without_effect, with_underscores
+from specserve.draft.config_members import implied_rule, inherit, members_of, of_member
+from specserve.draft.config_methods import ALWAYS_PARALLEL, CHAIN, LOOKUP, SAME_DRAFTER, Method, known_methods
 from specserve.draft.config_model import Drafting, decide_model, without_num_tokens
 from specserve.draft.config_rules import decide_rules, with_lossy_parameters
+from specserve.draft.config_spelled import spelled_out
 from specserve.draft.config_table import lookup, read_table
 from specserve.draft.config_target import TargetInfo as TargetInfo
 from specserve.errors import ConfigError, NotBuiltYet
@@ -45,21 +47,60 @@ def resolve_speculative(
     `read_checkpoint` gives a draft checkpoint's config; without it what only the checkpoint can tell is
     left out. Raises `ConfigError` naming the key, or `NotBuiltYet` naming the method.
     """
-    if raw is None:
-        return None
     methods = known_methods()
-    given, extra = read_keys(raw, methods)
-    drafting = decide_model(given, target, methods, read_checkpoint)
+    typed = None if raw is None else spelled_out(with_underscores(raw), methods)
+    if typed is None:
+        return None
+    given, extra = read_keys(typed, methods)
+    setting = _Setting(target, methods, async_scheduling, read_checkpoint)
+    config = (_chain if given.get("method") == CHAIN else _one)(given, extra, setting)
+    return _with_draft_lengths(config, max_num_seqs, data_parallel_size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What a configuration is resolved for."""
+
+    target: TargetInfo
+    methods: Mapping[str, Method]
+    async_scheduling: bool | None
+    read_checkpoint: ReadCheckpoint | None
+
+
+def _one(
+    given: Given, extra: Mapping[str, Any], setting: _Setting, *, is_member: bool = False
+) -> SpeculativeConfig:
+    """All but the draft lengths; of a chain's member without the rule's parameters, too."""
+    drafting = decide_model(given, setting.target, setting.methods, setting.read_checkpoint)
     method = drafting.method
-    case = Case(method, target, drafting.checkpoint, async_scheduling)
-    config = with_lossy_parameters(_decided(given, extra, drafting))
+    case = Case(method, setting.target, drafting.checkpoint, setting.async_scheduling)
+    config = _decided(given, extra, drafting)
+    config = config if is_member else with_lossy_parameters(config)
     for check in CHECKS:
         check(config, case)
     warn_without_effect(config, method)
     config = _with_lookup(_with_inherited(config, case), method)
-    config = _with_draft_lengths(config, max_num_seqs, data_parallel_size)
     _refuse_unbuilt(config, method)
     return replace(config, method=SAME_DRAFTER.get(method.name, method.name))
+
+
+def _chain(given: Given, extra: Mapping[str, Any], setting: _Setting) -> SpeculativeConfig:
+    """Its members first: it guesses as many tokens as the one that guesses most."""
+    listed, methods = members_of(given), setting.methods
+    k = given.get("num_speculative_tokens")
+    rule, draw = decide_rules(implied_rule(given, listed), given.get("draft_sample_method"), methods[CHAIN])
+    members = []
+    for number, typed in enumerate(listed):
+        with of_member(number):
+            own, own_extra = read_keys(spelled_out(typed, methods) or {}, methods)
+            name = own.get("method")
+            if name == CHAIN:
+                raise ConfigError("chains do not nest; list all drafters in one.", "method")
+            own = inherit(own, methods.get(name or ""), rule, draw, k)
+            members.append(_one(own, own_extra, setting, is_member=True))
+    most = max(member.num_speculative_tokens for member in members)
+    decided = {"rejection_sample_method": rule, "num_speculative_tokens": k or most}
+    return replace(_one({**given, **decided}, extra, setting), drafters=tuple(members))
 
 
 def _decided(given: Given, extra: Mapping[str, Any], drafting: Drafting) -> SpeculativeConfig:

@@ -39,6 +39,8 @@ def check_method_keys(config: SpeculativeConfig, case: Case) -> None:
         raise _only("dspark_draft_topk", "dspark", name)
     if config.use_heterogeneous_vocab and name != "draft_model":
         raise _only("use_heterogeneous_vocab", "draft_model", name)
+    if config.drafters is not None and case.method.model != "members":
+        raise _only("drafters", "chain", name)
     if name == "extract_hidden_states":
         _check_extraction(config)
     if case.method.model == "class" and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", config.model):

@@ -11,6 +11,7 @@ from specserve.config.options import accept, nearest
 from specserve.config.speculative import SpeculativeConfig
 from specserve.draft.config_methods import (
     ALIASES,
+    CHAIN,
     METHODS,
     MTP_NAMES,
     Method,
@@ -34,14 +35,18 @@ REFUSED = {
 }
 
 
-def read_keys(raw: Mapping[str, Any], methods: Mapping[str, Method]) -> tuple[Given, dict[str, Any]]:
+def with_underscores(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyphens may stand for them in a key; the later of two spellings counts."""
+    return {str(key).replace("-", "_"): value for key, value in raw.items()}
+
+
+def read_keys(typed: Mapping[str, Any], methods: Mapping[str, Method]) -> tuple[Given, dict[str, Any]]:
     """Our keys with their values checked, and the keys of a drafter that is not ours.
 
-    Hyphens may stand for underscores; None is a key not given; `method` is there, in its modern spelling,
-    when it or `model` says it. Raises `ConfigError` for a refused key, and for an unknown one with the
-    nearest known name.
+    None is a key not given; `method` is there, in its modern spelling, when it or `model` says it, or when
+    there are `drafters`. Raises `ConfigError` for a refused key, and for an unknown one with the nearest
+    known name.
     """
-    typed = {key.replace("-", "_"): value for key, value in raw.items()}
     known = {f.name: f for f in fields(SpeculativeConfig) if "option" in f.metadata}
     for key in typed:
         if key in REFUSED:
@@ -51,7 +56,8 @@ def read_keys(raw: Mapping[str, Any], methods: Mapping[str, Method]) -> tuple[Gi
         for key, value in typed.items()
         if key in known and value is not None
     }
-    if method := _spelled(given.get("method") or _from_model(given.get("model"))):
+    implied = CHAIN if "drafters" in given else _from_model(given.get("model"))
+    if method := _spelled(given.get("method") or implied):
         given["method"] = method
     extra = {key: value for key, value in typed.items() if key not in known}
     for key in extra:

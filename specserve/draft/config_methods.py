@@ -1,7 +1,7 @@
 """The methods there are, as data. A new drafter is one row here.
 
 `build` names "module:function" of a drafter that is built; a method without it is announced (it parses, and
-then answers "not built yet"), unless its `model` names the drafter.
+then answers "not built yet"), unless other keys name the drafter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ GROUP = "specserve.drafters"
 @dataclass(frozen=True, slots=True)
 class Method:
     """`model` says what stands for a `model` that is not given: nothing may (required), the method needs
-    none, or the target itself holds the drafter. "class": it is the path of the drafter, and required.
+    none, or the target itself holds the drafter. "class": it is the path of the drafter, and required;
+    "members": there is none, but `drafters`.
 
     `samples`: the drafter has probabilities and may draw from them. `can_run_async`: vLLM schedules it
     asynchronously. `uses_target`: it reads the target's rows. `keys` belong to it alone.
@@ -28,7 +29,7 @@ class Method:
 
     name: str
     build: str | None = None
-    model: Literal["required", "none", "target", "class"] = "none"
+    model: Literal["required", "none", "target", "class", "members"] = "none"
     samples: bool = False
     can_run_async: bool = False
     uses_target: bool = False
@@ -36,10 +37,11 @@ class Method:
 
     @property
     def is_built(self) -> bool:
-        return self.build is not None or self.model == "class"
+        return self.build is not None or self.model in ("class", "members")
 
 
 PREDICTION = "prediction"  # a request's own, which every configuration takes
+CHAIN = "chain"
 HEAD = ("draft_lm_head_quantization",)
 LOOKUP = ("prompt_lookup_max", "prompt_lookup_min", "prompt_lookup_match")
 SUFFIX = tuple(
@@ -94,6 +96,7 @@ METHODS = (
     ),
     Method("custom_class", model="class", samples=True),
     Method(PREDICTION, build="specserve.draft.prediction:build"),
+    Method(CHAIN, model="members", samples=True, keys=("drafters",)),
     Method("extract_hidden_states", uses_target=True, keys=("draft_model_config",)),
 )
 ALIASES = {"[ngram]": "ngram"}

@@ -41,6 +41,9 @@ def decide_model(
         return _implied(method, given, target)
     if method.model == "class" and model in methods and is_outside(methods[model]):
         return Drafting(methods[model], model)
+    if method.model == "members":
+        message = f"method {method.name!r} takes no model, each of its drafters has its own; got {model!r}."
+        raise ConfigError(message, "model")
     if method.model in ("none", "class"):
         return Drafting(method, model)
     checkpoint = dict(read_checkpoint(model, given.get("revision"))) if read_checkpoint else {}
@@ -64,7 +67,7 @@ def _implied(method: Method, given: Given, target: TargetInfo) -> Drafting:
         if "num_speculative_tokens" in given:
             raise _without_model()
         raise ConfigError(f"method {method.name!r} needs a draft checkpoint in model.", "model")
-    if method.model == "none":
+    if method.model in ("none", "members"):
         return Drafting(method, method.name)
     if "num_speculative_tokens" not in given:
         raise without_num_tokens()

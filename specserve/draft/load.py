@@ -8,7 +8,8 @@ with the requests' own predictions, which need no configuration.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from types import ModuleType
@@ -18,6 +19,7 @@ from specserve.config.options import nearest
 from specserve.config.speculative import SpeculativeConfig
 from specserve.draft.base import Drafter, NoDraft
 from specserve.draft.chain import ChainDrafter, Member
+from specserve.draft.config_members import of_member
 from specserve.draft.config_methods import PREDICTION, is_outside, known_methods, named
 from specserve.draft.config_target import TargetInfo
 from specserve.errors import ConfigError, NotBuiltYet
@@ -82,9 +84,27 @@ def find_plugins(config: SpeculativeConfig | None) -> tuple[Plugin, ...]:
     """
     if config is None:
         return ()
-    found = _find(config)
-    predictions = replace(config, method=PREDICTION, draft_sample_method="greedy", extra={})
-    return (found,) if found.source == PREDICTION else (_find(predictions), found)
+    if config.drafters is None:
+        found = [_find(config)]
+    else:
+        found = [_found_member(number, member) for number, member in enumerate(config.drafters)]
+    if PREDICTION not in [one.source for one in found]:
+        found.insert(0, _find(replace(config, method=PREDICTION, draft_sample_method="greedy", extra={})))
+    return tuple(_numbered(found))
+
+
+def _found_member(number: int, config: SpeculativeConfig) -> Plugin:
+    with of_member(number):
+        return _find(config)
+
+
+def _numbered(plugins: Sequence[Plugin]) -> Iterator[Plugin]:
+    """Each source with a name of its own: the second of two of a kind is ngram-2."""
+    counts: Counter[str] = Counter()
+    for one in plugins:
+        counts[one.source] += 1
+        number = counts[one.source]
+        yield one if number == 1 else replace(one, source=f"{one.source}-{number}")
 
 
 def _find(config: SpeculativeConfig) -> Plugin:

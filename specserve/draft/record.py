@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 DECAY = 0.9  # of what a judgement counts, per later one of the same source
 WEIGHT = 2.0  # guesses that the first estimate counts for
-FIRST = (0.6, 0.3, 0.45, 0.6, 0.75, 0.9)  # the first estimate by match: unknown, 1, 2-3, 4-7, 8-15, more
+FIRST = (0.5, 0.45, 0.55, 0.65, 0.75, 0.85)  # the first estimate by match: unknown, 1, 2-3, 4-7, 8-15, more
 PRICE = 0.06  # of a guess, in tokens: its row in the target's pass
 
 

@@ -20,6 +20,11 @@ from specserve.errors import ConfigError
             {"spec_tokens": 3, "speculative_config": '{"method": "ngram"}'},
             {"method": "ngram", "num_speculative_tokens": 3},
         ),
+        (
+            {"spec_type": "draft-simple,ngram-mod", "spec_model": "a.gguf"},
+            {"method": "draft-simple,ngram-mod", "model": "a.gguf"},
+        ),
+        ({"spec_default": True}, {"method": "default"}),
     ],
 )
 def test_shorthands_become_keys(values: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -35,6 +40,26 @@ def test_the_same_key_both_ways_is_refused() -> None:
     message = r"--spec-tokens and --speculative-config\['num_speculative_tokens'\] are mutually exclusive"
     with pytest.raises(ConfigError, match=message):
         fold_shorthands({"spec_tokens": "3", "speculative_config": {"num_speculative_tokens": 4}})
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"spec_type": "ngram-mod", "spec_method": "ngram"}, "--spec-type and --spec-method"),
+        ({"spec_type": "ngram-mod", "spec_default": True}, "--spec-default and --spec-type"),
+        (
+            {"spec_default": True, "speculative_config": {"method": "ngram"}},
+            r"--spec-default and --speculative-config\['method'\]",
+        ),
+    ],
+)
+def test_the_method_is_said_once(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=f"{words} are mutually exclusive"):
+        fold_shorthands(values)
+
+
+def test_no_default_is_nothing_said() -> None:
+    assert fold_shorthands({"spec_default": False}) == {}
 
 
 def test_a_hyphenated_key_is_not_noticed_and_the_shorthand_comes_later() -> None:

@@ -156,7 +156,7 @@ def test_a_network_that_was_not_asked_for_long_gets_a_new_chance() -> None:
     drafter, tokens = chain(network=network, lookup=lookup), [0]
     for number in range(120):
         propose(drafter, ask(tokens))
-        tokens = [*tokens, 2 if number % 2 else 3]
+        tokens = [*tokens, 3 if number % 3 else 2]
         tell(drafter, tokens)
     assert 3 < len(network.asks) < 60
 
@@ -238,7 +238,7 @@ def check_chain_law(change: Callable[[ChainDrafter], ChainDrafter]) -> None:
     model, law = toy_model()
     members = [
         Member("drawn", Sampler(model, "probabilistic", sharpness=0.2), 3),
-        Member("short", Source([3, 1], match=2), 2),
+        Member("short", Source([3, 1], match=1), 2),
         Member("echo", Guesser(lambda ask: [ask.tokens[-1]] * 2), 2),
     ]
     found = run_toy(
