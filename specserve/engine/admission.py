@@ -132,9 +132,10 @@ class Admission:
         for name, value in (("logprobs", params.logprobs), ("prompt_logprobs", params.prompt_logprobs)):
             if value is None or self._max_logprobs == -1:
                 continue
-            if value > self._max_logprobs or value == -1:
+            if value == -1 or value > self._max_logprobs:
+                asked = f"{name}=-1 asks for all tokens, which" if value == -1 else f"{name}={value}"
                 raise InvalidRequest(
-                    f"{name}={value} is more than --max-logprobs {self._max_logprobs} allows.", name
+                    f"{asked} is more than --max-logprobs {self._max_logprobs} allows.", name
                 )
 
     # --- building -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 
 from specserve.engine.admission import predicted_ids
 from specserve.errors import InvalidRequest
-from specserve.server.params import asked_tokens, sampling_params
+from specserve.server.params import as_written, asked_tokens, sampling_params
 from specserve.server.schema import (
     ChatBody,
     CompletionBody,
@@ -85,13 +85,9 @@ class Jobs:
         check_stream_options(body)
         check_search(body)
         params = sampling_params(body, self._served.default_sampling)
-        prompts = [self._fit(prompt, body, params) for prompt in self._prompts(body)]
-        if len(prompts) * params.n > self._max_sequences:
-            raise InvalidRequest(
-                f"{len(prompts)} prompts with n={params.n} are more sequences than the queue holds, "
-                f"{self._max_sequences}. Send them in several requests.",
-                "n",
-            )
+        self._check_number(body, params.n)
+        with as_written(body):
+            prompts = [self._fit(prompt, body, params) for prompt in self._prompts(body)]
         public_id = body.request_id if body.request_id and not origin.is_named else origin.request_id
         job = Job(
             _PREFIXES[kind] + public_id,
@@ -102,8 +98,9 @@ class Jobs:
             prompts,
             self._requests(prompts, body, params, public_id, origin),
         )
-        for request in job.requests:
-            self._check(request)
+        with as_written(body):
+            for request in job.requests:
+                self._check(request)
         return job
 
     def tokenize(self, body: TokenizeBody) -> list[int]:
@@ -112,6 +109,15 @@ class Jobs:
         if body.prompt is not None:
             return self._served.tokenizer.encode(body.prompt, body.add_special_tokens is not False)
         return self._render(body, {}).ids
+
+    def _check_number(self, body: CompletionBody | ChatBody, n: int) -> None:
+        num_prompts = len(body.prompt) if isinstance(body, CompletionBody) else 1
+        if num_prompts * n > self._max_sequences:
+            raise InvalidRequest(
+                f"{num_prompts} prompts with n={n} are more sequences than the queue holds, "
+                f"{self._max_sequences}. Send them in several requests.",
+                "prompt" if num_prompts > self._max_sequences else "n",
+            )
 
     # --- prompts ------------------------------------------------------------------------------
 

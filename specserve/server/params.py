@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from specserve.errors import InvalidRequest
@@ -11,6 +13,7 @@ from specserve.types import SamplingParams
 
 COMPLETION_TOKENS = 16  # OpenAI's default of `max_tokens` for completions; a chat's is what the context holds
 MAX_BIAS = 100.0
+_NAME = re.compile(r"(?<![\w'-])[a-z_]+(?!\w)")  # no flag, and no value that is quoted
 
 # A null takes the model's generation config, else the default of `SamplingParams`, which is OpenAI's.
 _DEFAULTED = (
@@ -66,7 +69,32 @@ def sampling_params(body: GenerationBody, defaults: Mapping[str, Any]) -> Sampli
         given["logit_bias"] = _bias(body.logit_bias)
     if isinstance(body, CompletionBody) and body.echo and body.prompt_logprobs is None:
         given["prompt_logprobs"] = body.logprobs  # those of the echoed part
-    return SamplingParams(**given)
+    with as_written(body):
+        return SamplingParams(**given)
+
+
+@contextmanager
+def as_written(body: GenerationBody) -> Iterator[None]:
+    """What is refused inside is told by the names of the client's own fields."""
+    try:
+        yield
+    except InvalidRequest as error:
+        names = _written(body)
+        message = _NAME.sub(lambda found: names.get(found[0], found[0]), str(error))
+        param = names.get(error.param or "", error.param)
+        if isinstance(body, ChatBody) and param == "prompt":
+            param = "messages"
+        raise InvalidRequest(message, param) from error
+
+
+def _written(body: GenerationBody) -> dict[str, str]:
+    """Our names of parameters that this body spells otherwise."""
+    names = {"extra_args": "vllm_xargs"}
+    if isinstance(body, ChatBody):
+        names["logprobs"] = "top_logprobs"
+        if body.max_completion_tokens is not None:
+            names["max_tokens"] = "max_completion_tokens"
+    return names
 
 
 def _max_tokens(body: GenerationBody, defaults: Mapping[str, Any]) -> int | None:

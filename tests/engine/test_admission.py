@@ -31,7 +31,7 @@ def admission(engine_seed: int = 0, **options: object) -> Admission:
         ([1], greedy(allowed_token_ids=[3, 32]), "allowed_token_ids", "token id 32"),
         ([1], greedy(logit_bias={77: 1.0}), "logit_bias", "token id 77"),
         ([1], greedy(logprobs=21), "logprobs", "logprobs=21 is more than --max-logprobs 20"),
-        ([1], greedy(logprobs=-1), "logprobs", "logprobs=-1"),
+        ([1], greedy(logprobs=-1), "logprobs", "logprobs=-1 asks for all tokens, which is more than"),
         ([1], greedy(prompt_logprobs=21), "prompt_logprobs", "prompt_logprobs=21"),
     ],
 )

@@ -11,6 +11,7 @@ from specserve.errors import InvalidRequest
 from specserve.server.errors import ApiError
 from specserve.server.jobs import Job, Jobs, Origin
 from specserve.server.schema import ChatBody, CompletionBody, TokenizeBody
+from specserve.types import Request
 from tests.support.fake_engine import FakeEngine
 from tests.support.server import make_served
 
@@ -145,8 +146,26 @@ def test_a_cut_prompt_is_not_echoed_as_it_was_sent() -> None:
 
 def test_more_sequences_than_the_queue_holds_can_never_be_served() -> None:
     completion(prompt=["x"] * 4, n=2)
-    with pytest.raises(InvalidRequest, match="more sequences than the queue holds, 8"):
-        completion(prompt=["x"] * 3, n=3)
+    for num_prompts, n, param in ((3, 3, "n"), (9, 1, "prompt")):
+        with pytest.raises(InvalidRequest, match="more sequences than the queue holds, 8") as caught:
+            completion(prompt=["x"] * num_prompts, n=n)
+        assert caught.value.param == param
+
+
+def test_what_the_engine_refuses_is_told_by_the_client_s_names() -> None:
+    def refuse(_: Request) -> None:
+        raise InvalidRequest("extra_args={'a': 1} is refused.", "extra_args")
+
+    maker = Jobs(make_served(ENGINE, max_model_len=20), refuse, max_sequences=8)
+    with pytest.raises(InvalidRequest, match=r"^vllm_xargs=\{'a': 1\}") as caught:
+        completion(maker, vllm_xargs={"a": 1})
+    assert caught.value.param == "vllm_xargs"
+
+
+def test_too_long_a_chat_is_told_by_its_own_cap() -> None:
+    with pytest.raises(InvalidRequest, match="or lower max_completion_tokens") as caught:
+        chat(max_completion_tokens=19)
+    assert caught.value.param == "messages"
 
 
 def test_what_the_engine_refuses_is_refused_here() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specserve.errors import InvalidRequest
-from specserve.server.params import sampling_params
+from specserve.server.params import as_written, sampling_params
 from specserve.server.schema import ChatBody, CompletionBody
 from specserve.types import SamplingParams
 
@@ -95,6 +95,36 @@ def test_an_echo_wants_the_prompt_s_logprobs_too() -> None:
 def test_values_out_of_range_name_the_field(field: str, value: Any) -> None:
     with pytest.raises(InvalidRequest, match=field):
         completion(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "words"),
+    [
+        ({"logprobs": True, "top_logprobs": -2}, "top_logprobs", "^top_logprobs must be an integer"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens", "^max_completion_tokens must be"),
+        ({"max_tokens": 0}, "max_tokens", "^max_tokens must be"),
+        (
+            {"max_completion_tokens": 3, "min_tokens": 4},
+            "min_tokens",
+            "^min_tokens must be at most max_completion_tokens=3, got 4",
+        ),
+        ({"prompt_logprobs": -2}, "prompt_logprobs", "^prompt_logprobs must be"),
+    ],
+)
+def test_a_chat_is_refused_by_the_names_of_its_own_fields(
+    fields: dict[str, Any], param: str, words: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=words) as caught:
+        chat(**fields)
+    assert caught.value.param == param
+
+
+def test_flags_and_quoted_values_keep_their_names() -> None:
+    body = ChatBody.model_validate({"messages": [{}]})
+    message = "logprobs=21 is more than --max-logprobs 20; extra_args={'logprobs': 1}"
+    with pytest.raises(InvalidRequest) as caught, as_written(body):
+        raise InvalidRequest(message, "logprobs")
+    assert str(caught.value) == ("top_logprobs=21 is more than --max-logprobs 20; vllm_xargs={'logprobs': 1}")
 
 
 def test_everything_else_arrives_as_given() -> None:
