@@ -166,7 +166,7 @@ class EngineConfig:
 
 
 def engine_config(options: Mapping[str, Any]) -> EngineConfig:
-    """From untyped options. Raises `ConfigError`, also for an unknown name, with the nearest known one."""
+    """From untyped options. Raises `ConfigError`, also for an unknown name."""
     return from_mapping(EngineConfig, options)
 
 

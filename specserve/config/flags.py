@@ -139,4 +139,5 @@ def _unknown(rest: Sequence[str], command: Command) -> ConfigError:
     if not flags:
         return ConfigError(f"Unexpected argument {rest[0]!r}; see specserve {command.name} --help.")
     known = [flag(name) for name in [*command.options, CONFIG]]
-    return ConfigError(f"Unknown flag {flags[0]}; {nearest(flags[0], known)}", flags[0])
+    listing = f"specserve {command.name} --help"
+    return ConfigError(f"Unknown flag {flags[0]}; {nearest(flags[0], known, listing)}", flags[0])

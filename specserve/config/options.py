@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config", bound="DataclassInstance")
 
+NEAR = 0.7  # difflib's ratio: one slip in four letters is near
+FEW = 12  # names that a message lists
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -76,7 +79,7 @@ def settle(config: DataclassInstance) -> None:
 
 
 def from_mapping(config: type[Config], options: Mapping[str, Any]) -> Config:
-    """Build `config` from untyped options; an unknown key is an error that names the nearest known one."""
+    """Build `config` from untyped options; an unknown key is an error that names a near one."""
     known = [f.name for f in fields(config) if "option" in f.metadata]
     for name in options:
         if name not in known:
@@ -121,11 +124,28 @@ def default_text(f: Field[Any]) -> str:
     return str(f.default)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """End of a message about an unknown name."""
+def nearest(name: str, known: Iterable[str], listing: str = "docs/options.md") -> str:
+    """End of a message about an unknown name: the known one that it may stand for, else all of them, else
+    where they are listed."""
     names = list(known)
-    close = get_close_matches(name, names, 1, cutoff=0.0)
-    return f"the nearest known name is {close[0]!r}." if close else "there are none."
+    if near := _near(name, names):
+        return f"the nearest known name is {near!r}."
+    if not names:
+        return "there are none."
+    return f"known: {', '.join(names)}." if len(names) <= FEW else f"{listing} lists the known ones."
+
+
+def or_nearest(name: str, known: Iterable[str]) -> str:
+    """End of a message that lists what is known itself."""
+    near = _near(name, known)
+    return f"; the nearest known name is {near!r}." if near else "."
+
+
+def _near(name: str, known: Iterable[str]) -> str | None:
+    """The hyphens that all flags begin with, and capitals, say nothing."""
+    plain = {one.lstrip("-").lower(): one for one in known}
+    close = get_close_matches(name.lstrip("-").lower(), plain, 1, cutoff=NEAR)
+    return plain[close[0]] if close else None
 
 
 def _check_bounds(name: str, option: Option, value: float) -> None:
@@ -141,7 +161,7 @@ def _refusal(name: str, option: Option, value: Any) -> ConfigError:
         allowed += f", at least {option.low:g}"
     if option.high is not None:
         allowed += f", at most {option.high:g}"
-    message = f"{name} must be {allowed}, got {value!r}."
+    end = "."
     if option.choices and isinstance(value, str):
-        message = message[:-1] + f"; {nearest(value, option.choices + option.announced)}"
-    return ConfigError(message, name)
+        end = or_nearest(value, option.choices + option.announced)
+    return ConfigError(f"{name} must be {allowed}, got {value!r}{end}", name)

@@ -83,5 +83,5 @@ class ServerConfig:
 
 
 def server_config(options: Mapping[str, Any]) -> ServerConfig:
-    """From untyped options. Raises `ConfigError`, also for an unknown name, with the nearest known one."""
+    """From untyped options. Raises `ConfigError`, also for an unknown name."""
     return from_mapping(ServerConfig, options)

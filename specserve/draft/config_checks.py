@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specserve.config.options import nearest
+from specserve.config.options import or_nearest
 from specserve.config.speculative import SpeculativeConfig
 from specserve.draft.config_checkpoint import entry, predicted_tokens
 from specserve.draft.config_methods import METHODS, Method
@@ -172,12 +172,14 @@ CHECKS = (
 
 
 def attention_backend(name: str | None) -> str | None:
-    """The name in capitals; "auto" is None. Raises `ConfigError` with the nearest known name."""
+    """The name in capitals; "auto" is None. Raises `ConfigError` for an unknown one."""
     if name is None or name.upper() == "AUTO":
         return None
     known = ATTENTION_BACKENDS.split()
     if name.upper() not in known:
-        message = f"attention_backend {name!r} is unknown; {nearest(name.upper(), known)}"
+        message = (
+            f"attention_backend must be one of {', '.join(known)}, got {name!r}{or_nearest(name, known)}"
+        )
         raise ConfigError(message, "attention_backend")
     return name.upper()
 

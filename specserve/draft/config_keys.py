@@ -44,8 +44,7 @@ def read_keys(typed: Mapping[str, Any], methods: Mapping[str, Method]) -> tuple[
     """Our keys with their values checked, and the keys of a drafter that is not ours.
 
     None is a key not given; `method` is there, in its modern spelling, when it or `model` says it, or when
-    there are `drafters`. Raises `ConfigError` for a refused key, and for an unknown one with the nearest
-    known name.
+    there are `drafters`. Raises `ConfigError` for a refused key, and for an unknown one.
     """
     known = {f.name: f for f in fields(SpeculativeConfig) if "option" in f.metadata}
     for key in typed:

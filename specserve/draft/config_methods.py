@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Literal
 
-from specserve.config.options import nearest
+from specserve.config.options import or_nearest
 from specserve.errors import ConfigError
 
 GROUP = "specserve.drafters"
@@ -125,7 +125,7 @@ def named(name: str, methods: Mapping[str, Method]) -> Method:
     if name in REMOVED:
         raise ConfigError(f"method {name!r} was removed; there are {', '.join(methods)}.", "method")
     raise ConfigError(
-        f"method must be one of {', '.join(methods)}, got {name!r}; {nearest(name, methods)}", "method"
+        f"method must be one of {', '.join(methods)}, got {name!r}{or_nearest(name, methods)}", "method"
     )
 
 

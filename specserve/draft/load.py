@@ -121,8 +121,10 @@ def _find(config: SpeculativeConfig) -> Plugin:
     make = getattr(module, attribute, None)
     if not callable(make):
         what = "no" if make is None else "something else than a class or function as"
+        public = [other for other in vars(module) if not other.startswith("_") and other != attribute]
         raise ConfigError(
-            f"{name!r}: module {place} has {what} {attribute!r}; {nearest(attribute, vars(module))}", key
+            f"{name!r}: module {place} has {what} {attribute!r}; {nearest(attribute, public, 'its source')}",
+            key,
         )
     options = _options(_kind(module, name, key), config, name)
     return Plugin(method.name, config.num_speculative_tokens, name, key, make, options, is_ours)

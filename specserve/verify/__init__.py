@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
 
+from specserve.config.options import nearest
 from specserve.errors import ConfigError
 from specserve.ops import Ops
 from specserve.types import Draft, RowRng, SamplingRows, Verdict
@@ -60,9 +60,7 @@ def find_rule(name: str) -> Rule:
     """Raises `ConfigError` for an unknown rule."""
     if name in VERIFIERS:
         return VERIFIERS[name]
-    near = get_close_matches(name, VERIFIERS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(VERIFIERS)}."
-    raise ConfigError(f"{KEY} {name!r} is unknown; {hint}", KEY)
+    raise ConfigError(f"{KEY} {name!r} is unknown; {nearest(name, VERIFIERS)}", KEY)
 
 
 def load_verifier(name: str, config: SpeculativeConfig | None = None) -> Verify:

@@ -62,6 +62,7 @@ def test_a_short_flag_belongs_to_the_first_who_wants_it() -> None:
         ("--max_num_seq=4", "Unknown flag --max-num-seq; the nearest known name is '--max-num-seqs'."),
         ("--confg a", "Unknown flag --confg; the nearest known name is '--config'."),
         ("--max-num 4", "Unknown flag --max-num; the nearest known name is '--max-num-seqs'."),
+        ("--zzz 4", "Unknown flag --zzz; specserve serve --help lists the known ones."),
         ("a b", "Unexpected argument 'b'; see specserve serve --help."),
         ("--port", "Argument --port: expected one argument; see specserve serve --help."),
         ("a --model b", "model is given twice: 'a' and a flag."),

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from specserve.config.kinds import INTEGER, MAPPING, SWITCH, TEXT, TEXTS
-from specserve.config.options import accept, default_text, from_mapping, nearest, option, options_of, settle
+from specserve.config.options import (
+    accept,
+    default_text,
+    from_mapping,
+    nearest,
+    option,
+    options_of,
+    or_nearest,
+    settle,
+)
 from specserve.errors import ConfigError, NotBuiltYet
 
 
@@ -50,7 +59,8 @@ def test_none_stands_for_the_default_where_there_is_one() -> None:
         ),
         ({"weights": "int2"}, "weights must be one of int8, got 'int2'."),
         ({"row": 1}, "Unknown option 'row'; the nearest known name is 'rows'."),
-        ({"plain": 1}, "Unknown option 'plain'; the nearest known name is 'policy'."),
+        ({"plain": 1}, "Unknown option 'plain'; known: needed, rows, policy, weights, later, keys."),
+        ({"policy": "newest"}, "policy must be one of fcfs, priority, fair, got 'newest'."),
     ],
 )
 def test_an_error_names_key_value_and_remedy(options: dict[str, Any], message: str) -> None:
@@ -103,6 +113,24 @@ def test_defaults_are_explained() -> None:
     }
 
 
-def test_the_nearest_name_is_always_some_name() -> None:
-    assert nearest("zzz", ["abc"]) == "the nearest known name is 'abc'."
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("prot", "port"), ("--PORT", "--port"), ("hots", "host"), ("Max-Seqs", "max-num-seqs")],
+)
+def test_one_slip_in_four_letters_is_near(name: str, near: str) -> None:
+    assert nearest(name, ["--api-key", near]) == f"the nearest known name is {near!r}."
+    assert or_nearest(name, ["--api-key", near]) == f"; the nearest known name is {near!r}."
+
+
+@pytest.mark.parametrize("name", ["zzz", "--k", "pear", "temperature", ""])
+def test_a_far_name_is_not_guessed_but_told_the_known_ones(name: str) -> None:
+    known = ["port", "host", "--api-key"]
+    assert nearest(name, known) == "known: port, host, --api-key."
+    assert or_nearest(name, known) == "."
+
+
+def test_many_names_are_not_listed_but_where_they_are() -> None:
+    many = [str(number) for number in range(13)]
+    assert nearest("zzz", many) == "docs/options.md lists the known ones."
+    assert nearest("zzz", many, "specserve serve --help") == "specserve serve --help lists the known ones."
     assert nearest("zzz", []) == "there are none."

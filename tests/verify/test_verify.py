@@ -41,7 +41,9 @@ def test_a_rule_with_options_gets_them_from_the_configuration() -> None:
 
 
 def test_an_unknown_rule_is_an_error_with_the_nearest_name() -> None:
-    with pytest.raises(ConfigError, match="'standart' is unknown; did you mean 'standard'") as error:
+    with pytest.raises(
+        ConfigError, match="'standart' is unknown; the nearest known name is 'standard'"
+    ) as error:
         load_verifier("standart")
     assert error.value.param == "rejection_sample_method"
     with pytest.raises(ConfigError, match="known: standard, block, coupled, synthetic, fly"):
