@@ -17,10 +17,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`draft_samples` are the ways of drawing drafts the rule is right for. A lossy one has a `warning`."""
+    """`draft_samples` are the ways of drawing drafts the rule is right for. A lossy one has a `warning`.
+    `keys` belong to it alone."""
 
     draft_samples: tuple[str, ...]
     warning: str | None = None
+    keys: tuple[str, ...] = ()
 
 
 FREE = ("greedy", "probabilistic")
@@ -33,6 +35,7 @@ RULES = {
         FREE,
         warning="FLy verification is a lossy speculative decoding method: it keeps guesses the target would "
         "have refused.",
+        keys=("fly_window_size", "fly_entropy_threshold", "fly_entropy_top_k"),
     ),
 }
 
@@ -65,8 +68,6 @@ def decide_rules(rule: str | None, draw: str | None, method: Method) -> tuple[st
 def with_lossy_parameters(config: SpeculativeConfig) -> SpeculativeConfig:
     """Check the lossy rules' keys and fill in what is left open. Raises `ConfigError`."""
     rule = config.rejection_sample_method
-    if (warning := RULES[rule].warning) is not None:
-        logger.warning(warning)
     if rule == "fly":
         return replace(config, fly_window_size=_fly_window(config))
     rates, length = config.synthetic_acceptance_rates, config.synthetic_acceptance_length
@@ -84,6 +85,12 @@ def with_lossy_parameters(config: SpeculativeConfig) -> SpeculativeConfig:
     k = config.num_speculative_tokens
     found = _rates(rates, k) if rates is not None else synthetic_rates(length or 0.0, k)
     return replace(config, synthetic_acceptance_rates=found)
+
+
+def warn_if_lossy(config: SpeculativeConfig | None) -> None:
+    """For a configuration that is taken: an error tells enough without it."""
+    if config is not None and (warning := RULES[config.rejection_sample_method].warning) is not None:
+        logger.warning(warning)
 
 
 def synthetic_rates(length: float, k: int) -> tuple[float, ...]:

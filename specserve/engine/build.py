@@ -32,6 +32,7 @@ from specserve.config.scheduler import SchedulerConfig
 from specserve.config.speculative import SpeculativeConfig
 from specserve.draft import assemble
 from specserve.draft.base import Drafter
+from specserve.draft.config_rules import warn_if_lossy
 from specserve.engine.admission import Admission, Vocabulary
 from specserve.engine.choose import Choice, choose
 from specserve.engine.draft_length import DraftLength, Loaded
@@ -112,6 +113,7 @@ def build(
         logprobs_mode=config.logprobs_mode,
     )
     sampling = default_sampling(config, files.generation_config)
+    warn_if_lossy(speculative)
     return Deployment(config, engine, tokenizer, files, scheduler, sampling, speculative)
 
 

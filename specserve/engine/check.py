@@ -26,6 +26,7 @@ from specserve.config.resolve import (
     resolve_scheduler,
     resolve_weight_class,
 )
+from specserve.draft.config_rules import warn_if_lossy
 from specserve.engine.choose import choose
 from specserve.engine.native import is_native
 from specserve.models.specs import ModelSpec
@@ -54,6 +55,8 @@ def check(config: EngineConfig) -> dict[str, Any]:
         config, facts, bytes_per_token=per_token, max_model_len=max_model_len, max_num_seqs=max_num_seqs
     )
     scheduler = resolve_scheduler(config, offline=False, max_model_len=max_model_len, num_pages=num_pages)
+    sampling = default_sampling(config, files.generation_config)
+    warn_if_lossy(choice.speculative)
     return {
         "engine": asdict(config),
         "model": {
@@ -62,7 +65,7 @@ def check(config: EngineConfig) -> dict[str, Any]:
             "weights": _weight_class(config, native) or "as in the file",
             "native": native,
         },
-        "sampling": default_sampling(config, files.generation_config),
+        "sampling": sampling,
         "scheduler": asdict(scheduler),
         "speculation": speculation,
         "kv_cache": cache_size_line(num_pages, config.block_size, max_model_len),

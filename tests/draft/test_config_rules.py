@@ -9,7 +9,13 @@ import pytest
 
 from specserve.config.speculative import SpeculativeConfig
 from specserve.draft.config_methods import METHODS
-from specserve.draft.config_rules import RULES, decide_rules, synthetic_rates, with_lossy_parameters
+from specserve.draft.config_rules import (
+    RULES,
+    decide_rules,
+    synthetic_rates,
+    warn_if_lossy,
+    with_lossy_parameters,
+)
 from specserve.errors import ConfigError
 
 SAMPLES = next(method for method in METHODS if method.samples)
@@ -130,20 +136,23 @@ def test_an_endless_threshold_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(("rule", "keys"), [("fly", {}), ("synthetic", {"synthetic_acceptance_length": 2})])
-def test_a_lossy_rule_warns_once_when_it_is_configured(
+def test_a_lossy_rule_warns_once_and_not_before_it_is_taken(
     rule: str, keys: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        with_lossy_parameters(config(rule, **keys))
+        decided = with_lossy_parameters(config(rule, **keys))
+        assert not caplog.records
+        warn_if_lossy(decided)
     assert len(caplog.records) == 1
 
 
 def test_flys_warning_has_the_known_words(caplog: pytest.LogCaptureFixture) -> None:
-    with_lossy_parameters(config("fly"))
+    warn_if_lossy(config("fly"))
     assert "FLy verification is a lossy speculative decoding method" in caplog.text
 
 
 def test_exact_rules_do_not_warn(caplog: pytest.LogCaptureFixture) -> None:
     for rule in ("standard", "block", "coupled"):
-        with_lossy_parameters(config(rule))
+        warn_if_lossy(with_lossy_parameters(config(rule)))
+    warn_if_lossy(None)
     assert not caplog.records

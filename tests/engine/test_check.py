@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ LLAMA: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4}
+LOSSY = {**NGRAM, "rejection_sample_method": "fly"}
 BYTES_PER_TOKEN = 2 * 2 * 2 * 4 * 4  # layers, keys and values, heads, head size, float32
 
 
@@ -89,6 +91,19 @@ def test_what_cannot_be_is_told(
 ) -> None:
     with pytest.raises(error, match=message):
         check(engine_config({"model": model, **options}))
+
+
+@pytest.mark.parametrize(
+    ("options", "is_taken"),
+    [({}, True), ({"max_model_len": 512}, False), ({"logits_processors": ["x"]}, False)],
+)
+def test_a_lossy_rule_warns_only_when_all_else_is_right(
+    model: str, options: dict[str, Any], is_taken: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = engine_config({"model": model, "speculative_config": LOSSY, **options})
+    with nullcontext() if is_taken else pytest.raises(ConfigError):
+        check(config)
+    assert ("lossy speculative decoding method" in caplog.text) == is_taken
 
 
 def test_a_speculators_checkpoint_leads_to_its_target(tmp_path: Path, model: str) -> None:
