@@ -30,7 +30,13 @@ A flag may be spelled with `_` or `-`. Its name without `--` and with `_` is the
 """
 SECTIONS: tuple[tuple[str, str, type[DataclassInstance], bool], ...] = (
     ("Engine", "For `serve`, `generate`, `chat`, `check` and `LLM`.", EngineConfig, True),
-    ("Speculation", "The keys of `--speculative-config`, which is a JSON object.", SpeculativeConfig, False),
+    (
+        "Speculation",
+        "The keys of `--speculative-config`, which is a JSON object. One that belongs to another method or "
+        "rule is taken with a warning.",
+        SpeculativeConfig,
+        False,
+    ),
     ("Speculation in short", "Flags for single keys of it.", SpeculativeFlags, True),
     ("Server", "For `serve`.", ServerConfig, True),
     ("Sampling", "For `generate` and `chat`.", SamplingFlags, True),

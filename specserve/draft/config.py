@@ -1,8 +1,8 @@
 """From `speculative_config` as typed to a complete `SpeculativeConfig`.
 
 Everything that can be known without loading a checkpoint is decided and checked here. Announced methods
-are checked in full first and answer "not built yet" last, so a mistake is told before that. Whether a rule
-is built, `verify` knows.
+are checked in full first and answer "not built yet" last, so a mistake is told before that; a missing model
+is none. Whether a rule is built, `verify` knows.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _one(
     config = config if is_member else with_lossy_parameters(config)
     for check in CHECKS:
         check(config, case)
-    warn_without_effect(config, method)
+    warn_without_effect(given, method, config.rejection_sample_method)
     config = _with_lookup(_with_inherited(config, case), method)
     _refuse_unbuilt(config, method)
     return replace(config, method=SAME_DRAFTER.get(method.name, method.name))
@@ -133,7 +133,7 @@ def _num_tokens(given: Given, drafting: Drafting) -> int:
         k = given.get("suffix_decoding_max_tree_depth", DEFAULT_TREE_DEPTH)
         logger.warning("num_speculative_tokens was not given; taking suffix_decoding_max_tree_depth=%d.", k)
     if k is None:
-        raise without_num_tokens()
+        raise without_num_tokens(drafting.method)
     return k
 
 

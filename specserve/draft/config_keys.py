@@ -12,12 +12,15 @@ from specserve.config.speculative import SpeculativeConfig
 from specserve.draft.config_methods import (
     ALIASES,
     CHAIN,
+    CHECKPOINT,
     METHODS,
     MTP_NAMES,
+    SAME_DRAFTER,
     Method,
     has_own_keys,
     named,
 )
+from specserve.draft.config_rules import RULES
 from specserve.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -65,12 +68,27 @@ def read_keys(typed: Mapping[str, Any], methods: Mapping[str, Method]) -> tuple[
     return given, extra
 
 
-def warn_without_effect(config: SpeculativeConfig, method: Method) -> None:
-    """Say which keys belong to other methods: a mistake in a benchmark shall not stay hidden."""
-    foreign = {key for other in METHODS for key in other.keys} - set(method.keys)
-    for f in fields(config):
-        if f.name in foreign and getattr(config, f.name) != f.default:
-            logger.warning("speculative_config: %s has no effect with method %s.", f.name, method.name)
+def warn_without_effect(given: Given, method: Method, rule: str) -> None:
+    """Say which keys belong to other methods or rules: a mistake in a benchmark shall not stay hidden."""
+    told = "speculative_config: %s has no effect with %s %s; it belongs to %s."
+    for key in given:
+        methods = [one.name for one in METHODS if key in one.keys and one.name not in SAME_DRAFTER]
+        rules = [name for name, one in RULES.items() if key in one.keys]
+        if methods and key not in method.keys:
+            logger.warning(told, key, "method", method.name, " and ".join(methods))
+        elif rules and rule not in rules:
+            logger.warning(told, key, "rejection_sample_method", rule, " and ".join(rules))
+        elif key in CHECKPOINT and not _may_have_checkpoint(method) and not _is_its_name(given[key], method):
+            logger.warning(told, key, "method", method.name, "methods with a draft checkpoint")
+
+
+def _may_have_checkpoint(method: Method) -> bool:
+    return method.has_checkpoint or has_own_keys(method)
+
+
+def _is_its_name(value: Any, method: Method) -> bool:
+    """vLLM takes a method's own name for a model that it does not have."""
+    return isinstance(value, str) and _spelled(value) == method.name
 
 
 def _from_model(model: str | None) -> str | None:

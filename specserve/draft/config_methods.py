@@ -39,6 +39,10 @@ class Method:
     def is_built(self) -> bool:
         return self.build is not None or self.model in ("class", "members")
 
+    @property
+    def has_checkpoint(self) -> bool:
+        return self.model in ("required", "target", "class")
+
 
 PREDICTION = "prediction"  # a request's own, which every configuration takes
 CHAIN = "chain"
@@ -55,6 +59,17 @@ SUFFIX = tuple(
         "max_memory",
         "store",
     )
+)
+# Of the draft's checkpoint: they go to the one drafter that has one.
+CHECKPOINT = (
+    "model",
+    "revision",
+    "code_revision",
+    "quantization",
+    "draft_load_config",
+    "kv_cache_dtype",
+    "max_model_len",
+    "draft_tensor_parallel_size",
 )
 
 METHODS = (

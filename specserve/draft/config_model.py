@@ -10,7 +10,7 @@ from specserve.draft.config_checkpoint import detect
 from specserve.draft.config_keys import Given
 from specserve.draft.config_methods import Method, is_outside, named
 from specserve.draft.config_target import TargetInfo
-from specserve.errors import ConfigError
+from specserve.errors import ConfigError, NotBuiltYet
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,8 @@ def decide_model(
     methods: Mapping[str, Method],
     read_checkpoint: Callable[[str, str | None], Mapping[str, Any]] | None,
 ) -> Drafting:
-    """Raises `ConfigError` when a model is missing, or certainly made for another method."""
+    """Raises `ConfigError` when a model is missing, or certainly made for another method; `NotBuiltYet` when
+    it is missing for a method that could not use it."""
     name, model = given.get("method"), given.get("model")
     if name is None and model is None:
         if "num_speculative_tokens" in given:
@@ -50,9 +51,10 @@ def decide_model(
     return _detected(name, model, checkpoint, methods)
 
 
-def without_num_tokens() -> ConfigError:
+def without_num_tokens(method: Method) -> ConfigError:
+    given = "A speculative model" if method.has_checkpoint else f"Method {method.name!r}"
     return ConfigError(
-        "A speculative model was provided but num_speculative_tokens was not; say how many tokens to guess.",
+        f"{given} was provided but num_speculative_tokens was not; say how many tokens to guess.",
         "num_speculative_tokens",
     )
 
@@ -63,14 +65,17 @@ def _implied(method: Method, given: Given, target: TargetInfo) -> Drafting:
         raise ConfigError(
             f"method {method.name!r} needs a class path in model: package.module.Class.", "model"
         )
-    if method.model == "required":
-        if "num_speculative_tokens" in given:
-            raise _without_model()
-        raise ConfigError(f"method {method.name!r} needs a draft checkpoint in model.", "model")
     if method.model in ("none", "members"):
         return Drafting(method, method.name)
-    if "num_speculative_tokens" not in given:
-        raise without_num_tokens()
+    has_number = "num_speculative_tokens" in given
+    if not method.is_built and (method.model == "required" or not has_number):
+        raise NotBuiltYet(f"method {method.name!r}", "method")  # what is missing would be of no use
+    if method.model == "required":
+        if has_number:
+            raise _without_model()
+        raise ConfigError(f"method {method.name!r} needs a draft checkpoint in model.", "model")
+    if not has_number:
+        raise without_num_tokens(method)
     return Drafting(method, target.model, target.hf_config, quantization=target.quantization)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specserve.config.options import nearest
-from specserve.draft.config_methods import CHAIN, PREDICTION, Method
+from specserve.draft.config_methods import CHAIN, CHECKPOINT, PREDICTION, Method
 from specserve.errors import ConfigError
 
 NOTHING = "none"
@@ -38,17 +38,6 @@ WORDS: Mapping[str, Mapping[str, Any]] = {
     "ngram-mod": NGRAM,
     "ngram-cache": SUFFIX,
 }
-# Of the draft's checkpoint: they go to the one drafter that has one.
-CHECKPOINT = (
-    "model",
-    "revision",
-    "code_revision",
-    "quantization",
-    "draft_load_config",
-    "kv_cache_dtype",
-    "max_model_len",
-    "draft_tensor_parallel_size",
-)
 EACH = ("num_speculative_tokens",)  # go to every drafter
 
 
@@ -103,5 +92,5 @@ def _spread(
 
 def _takes(method: Method, key: str) -> bool:
     if key in CHECKPOINT:
-        return method.model in ("required", "target", "class")
+        return method.has_checkpoint
     return key in EACH or key in method.keys

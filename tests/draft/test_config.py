@@ -13,7 +13,7 @@ import pytest
 from specserve.config.speculative import SpeculativeConfig
 from specserve.draft.config import TargetInfo, resolve_speculative
 from specserve.draft.config_keys import read_keys
-from specserve.draft.config_methods import METHODS, MTP_NAMES, known_methods
+from specserve.draft.config_methods import METHODS, MTP_NAMES, Method, known_methods
 from specserve.draft.config_model import decide_model
 from specserve.errors import ConfigError, NotBuiltYet
 
@@ -141,16 +141,38 @@ def test_nothing_to_go_by_lists_the_methods() -> None:
     assert refused({}).startswith("speculative_config needs a method: ngram, ")
 
 
-@pytest.mark.parametrize(
-    "raw", [{}, {"method": "draft_model"}, {"method": "eagle"}, {"method": "eagle3"}, {"method": "dflash"}]
-)
-def test_a_number_of_tokens_without_a_model_is_refused(raw: dict[str, Any]) -> None:
-    message = refused({**raw, "num_speculative_tokens": 3})
+def test_a_number_of_tokens_without_a_model_is_refused() -> None:
+    message = refused({"num_speculative_tokens": 3})
     assert message.startswith("num_speculative_tokens was provided but without speculative model.")
 
 
-def test_a_method_that_needs_a_checkpoint_says_so() -> None:
-    assert refused({"method": "eagle3"}) == "method 'eagle3' needs a draft checkpoint in model."
+@pytest.mark.parametrize("method", [method.name for method in METHODS if method.model == "required"])
+@pytest.mark.parametrize("k", [{}, {"num_speculative_tokens": 3}])
+def test_an_announced_method_does_not_ask_for_the_model_it_could_not_use(
+    method: str, k: dict[str, int]
+) -> None:
+    assert unbuilt({"method": method, **k}) == f"method {method!r} is not built yet."
+
+
+@pytest.mark.parametrize("method", ["mtp", "dspark"])
+def test_an_announced_method_of_the_target_does_not_ask_for_a_number(method: str) -> None:
+    assert unbuilt({"method": method}) == f"method {method!r} is not built yet."
+
+
+@pytest.mark.parametrize(
+    ("k", "message"),
+    [
+        ({}, "method 'built' needs a draft checkpoint in model."),
+        ({"num_speculative_tokens": 3}, "num_speculative_tokens was provided but without speculative model."),
+    ],
+)
+def test_a_built_method_asks_for_the_checkpoint_it_needs(k: dict[str, int], message: str) -> None:
+    methods = {"built": Method("built", build="a:b", model="required")}
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        decide_model({"method": "built", **k}, TARGET, methods, None)
+
+
+def test_a_class_needs_its_path() -> None:
     message = refused({"method": "custom_class", "num_speculative_tokens": 3})
     assert message.startswith("method 'custom_class' needs a class path in model")
     assert "needs a full module path" in refused(
@@ -159,10 +181,11 @@ def test_a_method_that_needs_a_checkpoint_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [{"method": "ngram"}, {"method": "mtp"}, {"method": "dspark"}, {"model": "a/b"}]
+    ("raw", "what"), [({"method": "ngram"}, "Method 'ngram'"), ({"model": "a/b"}, "A speculative model")]
 )
-def test_without_a_number_of_tokens_it_is_asked_for(raw: dict[str, Any]) -> None:
-    assert "num_speculative_tokens was not" in refused(raw)
+def test_without_a_number_of_tokens_it_is_asked_for(raw: dict[str, Any], what: str) -> None:
+    message = f"{what} was provided but num_speculative_tokens was not; say how many tokens to guess."
+    assert refused(raw) == message
 
 
 @pytest.mark.parametrize("k", [0, -1, 129, 2.5, "many", True])
@@ -286,9 +309,53 @@ def test_a_store_that_cannot_be_kept_is_refused(raw: dict[str, Any], message: st
 
 def test_keys_of_other_methods_are_said_to_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     resolve({**NGRAM, "suffix_decoding_max_tree_depth": 8, "parallel_drafting": True, "prompt_lookup_min": 2})
-    assert "suffix_decoding_max_tree_depth has no effect with method ngram" in caplog.text
-    assert "parallel_drafting has no effect with method ngram" in caplog.text
+    assert (
+        "suffix_decoding_max_tree_depth has no effect with method ngram; it belongs to suffix." in caplog.text
+    )
+    assert (
+        "parallel_drafting has no effect with method ngram; it belongs to draft_model and eagle3."
+        in caplog.text
+    )
     assert "prompt_lookup_min" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"suffix_decoding_max_tree_depth": 24}, "method ngram; it belongs to suffix."),
+        ({"draft_model_config": {}}, "method ngram; it belongs to extract_hidden_states."),
+        ({"fly_window_size": 2}, "rejection_sample_method standard; it belongs to fly."),
+        ({"fly_entropy_top_k": 3}, "rejection_sample_method standard; it belongs to fly."),
+        ({"model": "a/b"}, "method ngram; it belongs to methods with a draft checkpoint."),
+        ({"revision": "v2"}, "method ngram; it belongs to methods with a draft checkpoint."),
+        ({"quantization": "int8"}, "method ngram; it belongs to methods with a draft checkpoint."),
+        ({"max_model_len": 100}, "method ngram; it belongs to methods with a draft checkpoint."),
+    ],
+)
+def test_a_key_without_effect_is_told_with_its_owner_whatever_its_value(
+    raw: dict[str, Any], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    resolve({**NGRAM, **raw})
+    [record] = caplog.records
+    assert record.getMessage() == f"speculative_config: {next(iter(raw))} has no effect with {message}"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {**NGRAM, "model": "ngram"},
+        {**NGRAM, "model": "[ngram]"},
+        {**NGRAM, "prompt_lookup_match": "recent", "draft_sample_method": "greedy"},
+        {**NGRAM, "method": "ngram_gpu", "prompt_lookup_max": 3},
+        {**NGRAM, "rejection_sample_method": "fly", "fly_window_size": 2},
+        {"method": "default"},
+        {"method": "ngram-mod,suffix", "prompt_lookup_max": 4},
+        {"model": "my.package.Drafter", "num_speculative_tokens": 3, "quantization": "int8"},
+    ],
+)
+def test_keys_with_an_effect_are_not_warned_of(raw: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    resolve(raw)
+    assert "has no effect" not in caplog.text
 
 
 def test_quantised_heads_of_other_formats_are_taken_over_with_one_line(

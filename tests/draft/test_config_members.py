@@ -104,7 +104,7 @@ def test_keys_of_a_class_stay_with_their_member() -> None:
         (chain(NGRAM, "ngram"), "drafters[1]: must be an object with a method, got 'ngram'"),
         (chain(NGRAM, {}), "drafters[1]: speculative_config needs a method"),
         (chain({"method": "ngrm", "num_speculative_tokens": 1}), "drafters[0]: method must be one of"),
-        (chain({"method": "ngram"}), "drafters[0]: A speculative model was provided but num_spec"),
+        (chain({"method": "ngram"}), "drafters[0]: Method 'ngram' was provided but num_spec"),
         (chain({**NGRAM, "k": 1}), "drafters[0]: speculative_config has the unknown key 'k'"),
         (chain(NGRAM, {**NGRAM, "prompt_lookup_min": 9}), "drafters[1]: prompt_lookup_min=9 must not be"),
         (chain({**NGRAM, "rejection-sample-method": "block"}), "rejection_sample_method is the chain's"),
