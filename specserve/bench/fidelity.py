@@ -20,6 +20,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from specserve.bench.dataset import read_lines
 from specserve.bench.report import check_file, machine, write_json
 from specserve.config.bench import FidelityFlags
 from specserve.config.engine import engine_config
@@ -143,20 +144,7 @@ def measure(targets: Sequence[Tensor], others: Iterable[Iterable[Tensor]]) -> Fi
 
 def read_prompts(path: Path) -> list[str]:
     """One JSON object per line with the text under "prompt". Raises `ConfigError`."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeError) as error:
-        raise ConfigError(f"dataset_path={str(path)!r} cannot be read ({error}).", "dataset_path") from error
-    prompts = []
-    for number, line in enumerate(lines, 1):
-        try:
-            prompts.append(str(json.loads(line)["prompt"]))
-        except (ValueError, TypeError, KeyError) as error:
-            raise ConfigError(
-                f'{path}:{number} is no JSON object with a "prompt"; give one such object per line.',
-                "dataset_path",
-            ) from error
-    return prompts
+    return [str(line["prompt"]) for line in read_lines(path, "prompt")]
 
 
 def answer(llm: LLM, prompts: Sequence[str], num_tokens: int, output_len: int) -> list[Sample]:

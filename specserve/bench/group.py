@@ -8,14 +8,30 @@ from importlib import import_module
 from typing import Any
 
 from specserve.config.bench import FidelityFlags, KernelsFlags, OverheadFlags
+from specserve.config.bench_serving import (
+    DatasetFlags,
+    LaunchFlags,
+    ReportFlags,
+    ServeFlags,
+)
 from specserve.config.engine import EngineConfig
 from specserve.config.flags import Command, parse_flags, select
 from specserve.config.options import from_mapping, nearest
 from specserve.config.shorthands import SpeculativeFlags, fold_shorthands
+from specserve.config.terminal import SamplingFlags
 from specserve.errors import ConfigError, NotBuiltYet
 
 # Name -> module with a function `run(values)`, and its flags.
 BENCHMARKS: Mapping[str, tuple[str, Command]] = {
+    "serve": (
+        "specserve.bench.serve",
+        Command(
+            "bench serve",
+            "How a server answers questions: rates, times, acceptance.",
+            (ServeFlags, DatasetFlags, SamplingFlags, ReportFlags, LaunchFlags, SpeculativeFlags),
+            "model",
+        ),
+    ),
     "kernels": (
         "specserve.bench.kernels",
         Command(
@@ -51,7 +67,7 @@ usage: specserve bench BENCHMARK [options]
 
 specserve bench BENCHMARK --help says more.
 """
-ANNOUNCED = ("latency", "throughput", "serve", "compare")
+ANNOUNCED = ("latency", "throughput", "compare")
 
 
 def choose(arguments: Sequence[str]) -> Callable[[], None]:

@@ -22,8 +22,8 @@ from rich.progress import track
 from specserve.bench.kernels_figures import document, weight_classes
 from specserve.bench.kernels_order import OrderMeter
 from specserve.bench.kernels_steps import Case, Measured, StepMeter, network_timer, program_of, run_rounds
-from specserve.bench.kernels_table import print_tables, table_console
-from specserve.bench.report import check_file, machine, write_json
+from specserve.bench.kernels_table import print_tables
+from specserve.bench.report import check_file, machine, table_console, write_json
 from specserve.config.bench import KernelsFlags
 from specserve.config.engine import EngineConfig, engine_config
 from specserve.config.flags import select

@@ -9,7 +9,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-WIDTH = 120  # where the output is no terminal, which would say how wide it is
 NOTES = (
     "Medians; ± is half the distance of the quartiles. target: from the plan to the logits; host: the step",
     "less the network's ops; GB/s, GMAC/s, shares: over the whole step; times: target over the first one's.",
@@ -24,11 +23,6 @@ def print_tables(document: Figures, console: Console) -> None:
         console.print(part)
     for line in remarks(document):
         console.print(line, highlight=False)
-
-
-def table_console() -> Console:
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDTH)
 
 
 def remarks(document: Figures) -> Iterator[str]:

@@ -11,9 +11,12 @@ from statistics import median, quantiles
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from specserve import __version__
 from specserve.errors import ConfigError
+
+WIDTH = 120  # where the output is no terminal, which would say how wide it is
 
 
 def middle(samples: Sequence[float]) -> tuple[float, list[float]]:
@@ -22,6 +25,11 @@ def middle(samples: Sequence[float]) -> tuple[float, list[float]]:
         return samples[0], [samples[0], samples[0]]
     low, _, high = quantiles(samples, n=4, method="inclusive")
     return median(samples), [low, high]
+
+
+def table_console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
 
 
 def machine() -> dict[str, Any]:

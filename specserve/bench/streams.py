@@ -10,6 +10,8 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import fields
 from http.client import HTTPConnection
 from select import EPOLLIN, epoll
 from time import monotonic, sleep
@@ -17,8 +19,11 @@ from types import TracebackType
 from typing import Any
 
 from specserve.config.engine import EngineConfig
+from specserve.config.options import flag
+from specserve.errors import ConfigError
 
 SECONDS_TO_START = 180.0
+TOLD = ("quantization", "dtype", "speculative_config", "per_request_spec_decode_metrics")
 
 
 class Server:
@@ -26,11 +31,11 @@ class Server:
 
     def __init__(self, config: EngineConfig) -> None:
         self.port = _free_port()
-        command = [sys.executable, "-m", "specserve", "serve", config.model, "--port", str(self.port)]
-        if config.speculative_config is not None:
-            command += ["--speculative-config", json.dumps(dict(config.speculative_config))]
         self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+            server_command(config, self.port),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
         )
 
     def __enter__(self) -> Server:
@@ -38,7 +43,7 @@ class Server:
         while not self._is_healthy():
             if self._process.poll() is not None or monotonic() > limit:
                 self._process.kill()
-                raise RuntimeError("the server did not start; try the same model with scripts/serve")
+                raise ConfigError("The server did not start; specserve serve with the same options says why.")
             sleep(0.2)
         return self
 
@@ -122,6 +127,16 @@ def _request(prompt: list[int], num_tokens: int) -> bytes:
     data = json.dumps(body).encode()
     head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+def server_command(config: EngineConfig, port: int) -> list[str]:
+    """What starts a server. Of the engine's options it is told those of `TOLD`."""
+    command = [sys.executable, "-m", "specserve", "serve", config.model, "--port", str(port)]
+    for f in fields(config):
+        given = getattr(config, f.name)
+        if f.name in TOLD and given != f.default:
+            command += [flag(f.name), json.dumps(dict(given)) if isinstance(given, Mapping) else given]
+    return command
 
 
 def _free_port() -> int:

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from specserve.config.bench import FidelityFlags, KernelsFlags, OverheadFlags
+from specserve.config.bench_serving import DatasetFlags, LaunchFlags, ReportFlags, ServeFlags
 from specserve.config.engine import EngineConfig
 from specserve.config.options import Option, default_text, flag
 from specserve.config.server import ServerConfig
@@ -39,9 +40,13 @@ SECTIONS: tuple[tuple[str, str, type[DataclassInstance], bool], ...] = (
     ),
     ("Speculation in short", "Flags for single keys of it.", SpeculativeFlags, True),
     ("Server", "For `serve`.", ServerConfig, True),
-    ("Sampling", "For `generate` and `chat`.", SamplingFlags, True),
+    ("Sampling", "For `generate`, `chat`, `bench serve`.", SamplingFlags, True),
     ("Generate", "For `generate`.", GenerateFlags, True),
     ("Chat", "For `chat`.", ChatFlags, True),
+    ("Bench serve", "For `bench serve`, beside Sampling.", ServeFlags, True),
+    ("Bench report", "For `bench serve`.", ReportFlags, True),
+    ("Bench launch", "For `bench serve`.", LaunchFlags, True),
+    ("Bench datasets", "For `bench serve`.", DatasetFlags, True),
     ("Bench kernels", "For `bench kernels`, beside those of the engine.", KernelsFlags, True),
     ("Bench fidelity", "For `bench fidelity`.", FidelityFlags, True),
     ("Bench overhead", "For `bench overhead`.", OverheadFlags, True),
@@ -56,7 +61,7 @@ ENVIRONMENT = """
 | `VLLM_LOG_STATS_INTERVAL` | seconds between lines of statistics in the log; 10 |
 | `VLLM_LOGGING_LEVEL` | what is logged; INFO |
 | `VLLM_USE_V2_MODEL_RUNNER` | accepted and without effect: there is one model runner |
-| `OPENAI_API_KEY` | key of `specserve chat --url` |
+| `OPENAI_API_KEY` | key of `specserve chat --url` and `specserve bench serve` |
 """
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specserve import cli
-from specserve.bench import fidelity, group, kernels, overhead
+from specserve.bench import fidelity, group, kernels, overhead, serve
 from specserve.bench.group import ANNOUNCED, BENCHMARKS, choose
 from specserve.errors import ConfigError, NotBuiltYet
 
@@ -41,6 +41,8 @@ def test_announced_ones_say_so(name: str) -> None:
         ("fidelity m", "dataset_path is missing; name a file"),
         ("overhead --steps x", "steps must be an integer"),
         ("overhead --dtype float32", "Unknown flag --dtype"),
+        ("serve --dataset-name custom", "dataset_path is missing; name the file of custom"),
+        ("serve --request-rate 0", "request_rate must be above 0"),
     ],
 )
 def test_mistakes_are_told_before_the_benchmark_is_imported(
@@ -63,6 +65,32 @@ def test_mistakes_are_told_before_the_benchmark_is_imported(
             "fidelity --dataset-path f --classes auto int8:8",
             fidelity,
             {"dataset_path": "f", "classes": ["auto", "int8:8"]},
+        ),
+        (
+            "serve --backend openai-chat --endpoint /v1/chat/completions --model Qwen/Qwen3-8B "
+            "--dataset-name spec_bench --dataset-path q.jsonl --num-prompts -1 --max-concurrency 1",
+            serve,
+            {
+                "backend": "openai-chat",
+                "endpoint": "/v1/chat/completions",
+                "model": "Qwen/Qwen3-8B",
+                "dataset_name": "spec_bench",
+                "dataset_path": "q.jsonl",
+                "num_prompts": "-1",
+                "max_concurrency": "1",
+            },
+        ),
+        (
+            "serve m -q int8 --dtype auto --no-oversample --goodput ttft:9 tpot:5 --spec-method ngram",
+            serve,
+            {
+                "model": "m",
+                "quantization": "int8",
+                "dtype": "auto",
+                "oversample": False,
+                "goodput": ["ttft:9", "tpot:5"],
+                "speculative_config": {"method": "ngram"},
+            },
         ),
         ("overhead --steps 96 --rounds 5", overhead, {"steps": "96", "rounds": "5"}),
         (

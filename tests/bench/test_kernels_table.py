@@ -10,7 +10,8 @@ from rich.console import Console
 from specserve.bench.kernels_figures import document, weight_classes
 from specserve.bench.kernels_order import cost_figures
 from specserve.bench.kernels_steps import Measured
-from specserve.bench.kernels_table import WIDTH, print_tables, remarks
+from specserve.bench.kernels_table import print_tables, remarks
+from specserve.bench.report import WIDTH
 from tests.bench.test_kernels_figures import measured, ops
 
 
