@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specserve.errors import ModelError
+from specserve.models.finite import has_finite_scales
 from specserve.ops.native import TAKEN_OVER, Blocks
 from specserve.text.gguf_metadata import Header, TensorInfo, read_header
 
@@ -87,6 +88,10 @@ class GgufFile:
         if info.kind not in TAKEN_OVER or len(info.shape) != 2:
             return None
         stored = self._stored(info)
+        if not has_finite_scales(stored, info.kind):
+            raise self._error(
+                f"tensor {info.name!r} has an infinity or a NaN for a scale; the file is damaged."
+            )
         if self._is_interleaved(name):
             stored = _to_halves(stored, self._num_heads(name))
         return Blocks(stored, info.kind, info.shape[1])
@@ -151,7 +156,10 @@ class GgufFile:
     def _rope_scaling(self) -> Mapping[str, Any] | None:
         for info in self._header.tensors:
             if info.name == ROPE_FACTORS:  # Llama 3's scaling, as one divisor per frequency
-                return {"rope_type": "factors", "factors": self._values(info).tolist()}
+                factors = self._values(info)
+                if not (np.isfinite(factors) & (factors > 0)).all():
+                    raise self._error(f"tensor {ROPE_FACTORS!r} has a factor that is no positive number.")
+                return {"rope_type": "factors", "factors": factors.tolist()}
         kind = self._key("rope.scaling.type", "none")
         if kind == "none":
             return None
@@ -213,7 +221,8 @@ class GgufFile:
     def _values(self, info: TensorInfo) -> NDArray[Any]:
         stored, kind = self._stored(info), self._kind(info)
         try:
-            return np.array(dequantize(stored, kind))
+            with np.errstate(invalid="ignore"):  # of a damaged scale, which whoever reads the values names
+                return np.array(dequantize(stored, kind))
         except NotImplementedError:
             message = f"tensor {info.name!r} has the type {kind.name}, which cannot be read."
             raise self._error(message) from None

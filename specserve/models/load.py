@@ -14,6 +14,7 @@ from torch import Tensor
 from specserve.errors import ModelError
 from specserve.models.decoder import Decoder, Layer, Linear, Weights
 from specserve.models.find import ModelFiles
+from specserve.models.finite import is_finite
 from specserve.models.gguf import GgufFile
 from specserve.models.rope import inverse_frequencies
 from specserve.models.source import SafetensorsFolder, Source
@@ -155,6 +156,11 @@ class _Reader:
             raise ModelError(
                 f"{self._source.place(own)}: tensor {own!r} holds {tensor.dtype}, expected a float type; "
                 "quantised checkpoints are read as GGUF.",
+                "model",
+            )
+        if not is_finite(tensor):
+            raise ModelError(
+                f"{self._source.place(own)}: tensor {own!r} holds an infinity or a NaN; the file is damaged.",
                 "model",
             )
         self._taken.add(name)

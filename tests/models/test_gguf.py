@@ -18,6 +18,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specserve.errors import ModelError
 from specserve.models import find_model
+from specserve.models.gguf import GgufFile
 from specserve.models.specs import read_spec
 from tests.support.checkpoints import (
     GEMMA_ROPES,
@@ -249,6 +250,34 @@ def test_a_file_that_ends_early_says_in_which_tensor(tmp_path: Path) -> None:
     size = path.stat().st_size
     assert "the file ends inside tensor '" in message(path)
     assert f"{size} there" in message(path)
+
+
+def spoil_scale(path: Path, own: str) -> None:
+    """The first scale of a tensor of 32-blocks becomes infinite."""
+    [place] = [t.data_offset for t in gguf.GGUFReader(path).tensors if t.name == own]
+    damage(path, lambda data: data[:place] + b"\x00\x7c" + data[place + 2 :])
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+def test_a_scale_that_is_no_number_is_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "model.gguf"
+    write_model(path, "llama", small(), kind)
+    spoil_scale(path, "blk.1.ffn_up.weight")
+    name = "model.layers.1.mlp.up_proj.weight"
+    assert f"tensor {name!r} holds an infinity or a NaN; the file is damaged." in message(path)
+    with pytest.raises(
+        ModelError, match=r"tensor 'blk.1.ffn_up.weight' has an infinity or a NaN for a scale"
+    ):
+        GgufFile(path).blocks(name)
+    assert GgufFile(path).blocks("model.layers.0.mlp.up_proj.weight") is not None
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, np.nan, np.inf])
+def test_a_rope_factor_that_is_no_positive_number_is_refused(tmp_path: Path, factor: float) -> None:
+    path = tmp_path / "model.gguf"
+    factors = np.array([1.0] * 7 + [factor], dtype=np.float32)
+    write_model(path, "llama", small(), extra={"rope_freqs.weight": factors})
+    assert "tensor 'rope_freqs.weight' has a factor that is no positive number" in message(path)
 
 
 @pytest.mark.parametrize("kept", [0, 3, 20, 100, 400])

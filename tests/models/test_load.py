@@ -183,6 +183,27 @@ def test_integers_are_no_weights(folder: Path, dtype: torch.dtype) -> None:
     assert message(folder).startswith(f"{file}: tensor {name!r} holds {dtype}, expected a float type")
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.embed_tokens.weight",
+        "model.layers.2.mlp.up_proj.weight",
+        "model.layers.1.input_layernorm.weight",
+    ],
+)
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_value_that_is_no_number_is_named(
+    folder: Path, name: str, value: float, dtype: torch.dtype
+) -> None:
+    def spoil(tensors: Tensors) -> None:
+        tensors[name] = tensors[name].to(dtype)
+        tensors[name].view(-1)[5] = value
+
+    file = change_tensors(folder, spoil)
+    assert message(folder) == f"{file}: tensor {name!r} holds an infinity or a NaN; the file is damaged."
+
+
 def test_one_tensor_too_many_is_named(folder: Path) -> None:
     file = change_tensors(folder, lambda tensors: tensors.update({"model.extra.weight": torch.ones(1)}))
     expected = "tensor 'model.extra.weight' belongs to nothing in this architecture."
