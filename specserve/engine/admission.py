@@ -41,8 +41,10 @@ def truncate_prompt(prompt: list[int], limit: int | None, max_model_len: int) ->
 def predicted_ids(params: SamplingParams, tokenizer: Tokenizer, max_model_len: int) -> list[int]:
     """What a request predicts of its output, no more of it than the context could hold."""
     content = predicted_content(params.prediction)
-    ids = tokenizer.encode(content, add_special_tokens=False) if isinstance(content, str) else content
-    return ids[:max_model_len]
+    if isinstance(content, str):
+        text = tokenizer.beginning(content, max_model_len)
+        content = tokenizer.encode(text, add_special_tokens=False)
+    return content[:max_model_len]
 
 
 class Admission:

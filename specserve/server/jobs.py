@@ -87,7 +87,7 @@ class Jobs:
         params = sampling_params(body, self._served.default_sampling)
         self._check_number(body, params.n)
         with as_written(body):
-            prompts = [self._fit(prompt, body, params) for prompt in self._prompts(body)]
+            prompts = [self._fit(prompt, body, params) for prompt in self._prompts(body, params)]
         public_id = body.request_id if body.request_id and not origin.is_named else origin.request_id
         job = Job(
             _PREFIXES[kind] + public_id,
@@ -108,7 +108,7 @@ class Jobs:
             raise InvalidRequest("Give either prompt or messages.", "prompt")
         if body.prompt is not None:
             return self._served.tokenizer.encode(body.prompt, body.add_special_tokens is not False)
-        return self._render(body, {}).ids
+        return self._served.tokenizer.encode(self._render(body, {}), bool(body.add_special_tokens))
 
     def _check_number(self, body: CompletionBody | ChatBody, n: int) -> None:
         num_prompts = len(body.prompt) if isinstance(body, CompletionBody) else 1
@@ -121,24 +121,34 @@ class Jobs:
 
     # --- prompts ------------------------------------------------------------------------------
 
-    def _prompts(self, body: CompletionBody | ChatBody) -> list[Prompt]:
+    def _prompts(self, body: CompletionBody | ChatBody, params: SamplingParams) -> list[Prompt]:
         if isinstance(body, ChatBody):
             variables = {"documents": body.documents, "reasoning_effort": body.reasoning_effort}
-            return [self._render(body, {k: v for k, v in variables.items() if v is not None})]
-        encode, is_special = self._served.tokenizer.encode, body.add_special_tokens is not False
+            text = self._render(body, {k: v for k, v in variables.items() if v is not None})
+            return [self._encoded(text, body, params)]
         return [
-            Prompt(encode(prompt, is_special), prompt) if isinstance(prompt, str) else Prompt(prompt)
+            self._encoded(prompt, body, params) if isinstance(prompt, str) else Prompt(prompt)
             for prompt in body.prompt
         ]
 
-    def _render(self, body: ChatBody | TokenizeBody, variables: Mapping[str, Any]) -> Prompt:
+    def _encoded(self, text: str, body: CompletionBody | ChatBody, params: SamplingParams) -> Prompt:
+        """Raises for a text that its length alone shows to be too long, before tokenising it costs time.
+        What is cut to fit may be of any length."""
+        tokenizer, limit = self._served.tokenizer, self._served.max_model_len
+        keep, adds = params.truncate_prompt_tokens, body.add_special_tokens
+        if (keep is None or keep > limit) and tokenizer.surely_exceeds(text, limit):
+            raise self._too_long(f"more than {limit}", body)
+        is_special = bool(adds) if isinstance(body, ChatBody) else adds is not False
+        return Prompt(tokenizer.encode(text, is_special), text)
+
+    def _render(self, body: ChatBody | TokenizeBody, variables: Mapping[str, Any]) -> str:
         """A chat as its template writes it; the template adds the special tokens, the tokenizer none."""
         if body.chat_template is not None and not self._served.trusts_request_templates:
             raise InvalidRequest(
                 "chat_template in a request needs the server's --trust-request-chat-template.",
                 "chat_template",
             )
-        text = render(
+        return render(
             self._served.tokenizer,
             body.messages or [],
             add_generation_prompt=body.add_generation_prompt is not False,
@@ -146,7 +156,6 @@ class Jobs:
             chat_template=body.chat_template or self._served.chat_template,
             template_kwargs={**variables, **(body.chat_template_kwargs or {})},
         )
-        return Prompt(self._served.tokenizer.encode(text, bool(body.add_special_tokens)), text)
 
     def _fit(self, prompt: Prompt, body: CompletionBody | ChatBody, params: SamplingParams) -> Prompt:
         """The prompt, cut if the request says so. Raises when prompt and reply exceed the context."""
@@ -157,13 +166,17 @@ class Jobs:
                 is_left = body.truncation_side != "right"
                 prompt = Prompt(prompt.ids[-keep:] if is_left else prompt.ids[:keep])
         if len(prompt.ids) + (asked or 1) > limit:
-            wanted = f"{asked} requested completion tokens" if asked else "at least one completion token"
-            raise InvalidRequest(
-                f"This model's maximum context length is {limit} tokens; {len(prompt.ids)} prompt tokens "
-                f"and {wanted} do not fit. Shorten the prompt or lower max_tokens.",
-                "messages" if isinstance(body, ChatBody) else "prompt",
-            )
+            raise self._too_long(str(len(prompt.ids)), body)
         return prompt
+
+    def _too_long(self, num_tokens: str, body: CompletionBody | ChatBody) -> InvalidRequest:
+        limit, asked = self._served.max_model_len, asked_tokens(body)
+        wanted = f"{asked} requested completion tokens" if asked else "at least one completion token"
+        return InvalidRequest(
+            f"This model's maximum context length is {limit} tokens; {num_tokens} prompt tokens and {wanted} "
+            "do not fit. Shorten the prompt or lower max_tokens.",
+            "messages" if isinstance(body, ChatBody) else "prompt",
+        )
 
     def _requests(
         self,

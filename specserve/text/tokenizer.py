@@ -7,9 +7,11 @@ tokenizer.decode(tokenizer.encode("Hello"))
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from specserve.errors import InvalidRequest, ModelError
+from specserve.text.bounds import Reach, reach
 from specserve.text.folder import load_folder
 from specserve.text.gguf_vocabulary import load_gguf
 from specserve.text.parts import Parts
@@ -64,6 +66,18 @@ class Tokenizer:
         ids: list[int] = encoding.ids
         return ids
 
+    def surely_exceeds(self, text: str, num_tokens: int) -> bool:
+        """Whether `text` certainly has more tokens than that, told without tokenising it."""
+        if len(text) <= num_tokens:  # only a long text is worth reading the vocabulary for
+            return False
+        return self._reach is not None and self._reach.surely_exceeds(text, num_tokens)
+
+    def beginning(self, text: str, num_tokens: int) -> str:
+        """Enough of `text` for so many tokens; all of it where nothing bounds what one stands for."""
+        if len(text) <= num_tokens or self._reach is None:
+            return text
+        return text[: num_tokens * self._reach.longest]
+
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of `ids`, read as a whole text: it loses the leading spaces."""
         skipped = self.all_special_ids if skip_special_tokens else frozenset()
@@ -80,6 +94,10 @@ class Tokenizer:
     def token_text(self, token_id: int) -> str:
         """Printable form of one token, U+FFFD for each part of a character."""
         return self.token_bytes(token_id).decode(errors="replace")
+
+    @cached_property
+    def _reach(self) -> Reach | None:
+        return reach(self._backend)
 
     def _bytes_of(self, token_id: int) -> bytes:
         if not 0 <= token_id < 2**32:  # the library's ids are unsigned 32 bit

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +12,7 @@ from specserve.errors import InvalidRequest
 from specserve.server.errors import ApiError
 from specserve.server.jobs import Job, Jobs, Origin
 from specserve.server.schema import ChatBody, CompletionBody, TokenizeBody
+from specserve.text.tokenizer import Tokenizer
 from specserve.types import Request
 from tests.support.fake_engine import FakeEngine
 from tests.support.server import make_served
@@ -122,6 +124,73 @@ def test_without_max_tokens_one_token_must_fit() -> None:
     completion(prompt="p" * 19, max_tokens=None)
     with pytest.raises(InvalidRequest, match="at least one completion token"):
         completion(prompt="p" * 20, max_tokens=None)
+
+
+class Counting:
+    """A tokenizer that counts the characters it is given."""
+
+    def __init__(self) -> None:
+        self.num_characters = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ENGINE.tokenizer, name)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        self.num_characters += len(text)
+        return ENGINE.tokenizer.encode(text, add_special_tokens)
+
+
+@pytest.fixture
+def counting() -> Counting:
+    return Counting()
+
+
+def counted(counting: Counting, **served: Any) -> Jobs:
+    made = replace(make_served(ENGINE, max_model_len=20, **served), tokenizer=cast(Tokenizer, counting))
+    return Jobs(made, ENGINE.check, max_sequences=8)
+
+
+def test_a_prompt_far_too_long_is_refused_without_tokenising_it(counting: Counting) -> None:
+    """The longest token, `</s>`, has four characters; the context has 20 tokens."""
+    maker = counted(counting)
+    with pytest.raises(InvalidRequest, match=r" 20 prompt tokens and 4 requested completion tokens do not"):
+        completion(maker, prompt="</s>" * 20)
+    assert counting.num_characters == 80
+    with pytest.raises(InvalidRequest, match="; more than 20 prompt tokens and 4 requested") as caught:
+        completion(maker, prompt="</s>" * 20 + "p")
+    assert counting.num_characters == 80
+    assert caught.value.param == "prompt"
+
+
+def test_a_chat_far_too_long_is_refused_without_tokenising_it(counting: Counting) -> None:
+    maker = counted(counting, chat_template="{{ messages[0].content }}")
+    with pytest.raises(InvalidRequest, match=r"; 80 prompt tokens and at least one"):
+        chat(maker, messages=[{"role": "user", "content": "p" * 80}])
+    assert counting.num_characters == 80
+    with pytest.raises(InvalidRequest, match="; more than 20 prompt tokens") as caught:
+        chat(maker, messages=[{"role": "user", "content": "p" * 81}])
+    assert counting.num_characters == 80
+    assert caught.value.param == "messages"
+
+
+@pytest.mark.parametrize("keep", [3, 16, -1])
+def test_a_prompt_that_is_cut_to_fit_may_be_of_any_length(keep: int) -> None:
+    kept = "p" * (16 if keep == -1 else keep)
+    assert prompts(completion(prompt="p" * 500, truncate_prompt_tokens=keep)) == [kept]
+
+
+def test_a_prompt_that_is_cut_to_more_than_the_context_is_too_long(counting: Counting) -> None:
+    for num_characters, words in ((80, "; 21 prompt tokens"), (81, "; more than 20 prompt tokens")):
+        with pytest.raises(InvalidRequest, match=words):
+            completion(counted(counting), prompt="p" * num_characters, truncate_prompt_tokens=21)
+    assert counting.num_characters == 80
+
+
+def test_no_more_of_a_prediction_is_tokenised_than_the_context_could_hold(counting: Counting) -> None:
+    prediction = {"type": "content", "content": "p" * 1000}
+    job = completion(counted(counting), prediction=prediction)
+    assert job.requests[0].predicted_token_ids == [112] * 20
+    assert counting.num_characters == len("x") + 80
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from threading import Event, Thread
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 
 from specserve.errors import InvalidRequest, ModelError
 from specserve.text.parts import Parts
@@ -64,6 +65,24 @@ def test_the_bytes_of_all_tokens_make_the_text(tokenizer: Tokenizer) -> None:
     for text in TEXTS:
         data = b"".join(tokenizer.token_bytes(token) for token in tokenizer.encode(text))
         assert data.decode() == " " * (tokenizer.leading_spaces if text else 0) + text
+
+
+def test_a_text_is_surely_longer_one_character_past_what_its_tokens_can_stand_for() -> None:
+    text = "<|begin|>" * 5
+    assert not BYTE_LEVEL.surely_exceeds(text, 5)
+    assert BYTE_LEVEL.surely_exceeds(text + "a", 5)
+    assert BYTE_LEVEL.beginning(text + "a", 5) == text
+    assert BYTE_LEVEL.beginning(text, 5) == text
+
+
+def test_where_nothing_bounds_a_token_no_text_is_surely_longer() -> None:
+    backend = byte_level_backend()
+    backend.add_tokens([AddedToken("<mask>", rstrip=True)])
+    tokenizer = Tokenizer(Parts(backend, NAMED, None))
+    text = "<mask>" + " " * 1000
+    assert len(tokenizer.encode(text)) == 1
+    assert not tokenizer.surely_exceeds(text, 1)
+    assert tokenizer.beginning(text, 1) == text
 
 
 def test_part_of_a_character_is_printed_as_a_replacement() -> None:
