@@ -98,7 +98,7 @@ def test_over_http_arguments_come_as_vllm_xargs() -> None:
     assert all(token % 2 == place % 2 for place, token in enumerate(ids["alternate"]))
     assert len({tuple(text) for text in ids.values()}) == 4
     assert refused.status_code == 400
-    assert refused.json()["error"]["param"] == "extra_args"
+    assert refused.json()["error"]["param"] == "vllm_xargs"
     assert "no_repeats must be an integer" in refused.json()["error"]["message"]
 
 
