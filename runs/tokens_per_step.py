@@ -19,11 +19,10 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from turns import NONE, Answer, Contestant, answer, contestants, load, remember
+from turns import NONE, answer_all, contestants, load, remember
 from workers import moment
 
 from specserve.bench.report import machine
-from specserve.engine.build import Deployment
 from specserve.text.chat import render
 from specserve.text.tokenizer import Tokenizer
 
@@ -48,9 +47,9 @@ class Question:
     category: str
     text: str
 
-    @property
-    def group(self) -> str:
-        return self.category if self.category in ONE_OF_SIX else "chat"
+
+def group_of(category: str) -> str:
+    return category if category in ONE_OF_SIX else "chat"
 
 
 def read_questions(path: Path, limit: int | None) -> list[Question]:
@@ -59,7 +58,7 @@ def read_questions(path: Path, limit: int | None) -> list[Question]:
     groups: dict[str, list[Question]] = {}
     for line in lines:
         question = Question(line["question_id"], line["category"], line["turns"][0])
-        groups.setdefault(question.group, []).append(question)
+        groups.setdefault(group_of(question.category), []).append(question)
     return [question for group in groups.values() for question in group[:limit]]
 
 
@@ -90,28 +89,12 @@ def ask_all(
     answered = {line["question"] for line in own}
     left = [question for question in questions if question.number not in answered]
     for turn, question in enumerate(left):
-        answers = ask(deployment, everyone, question, turn, options.output_len)
+        prompt = prompt_of(question, deployment.tokenizer)
+        answers = answer_all(deployment, everyone, prompt, options.output_len, turn)
         about = {"class": weight_class, "question": question.number, "category": question.category}
         with options.lines.open("a", encoding="utf-8") as file:
             for name, found in answers.items():
                 print(json.dumps({**about, "drafter": name, **asdict(found)}), file=file)
-
-
-def ask(
-    deployment: Deployment,
-    everyone: Mapping[str, Contestant],
-    question: Question,
-    turn: int,
-    num_tokens: int,
-) -> dict[str, Answer]:
-    """Raises SystemExit when not all give the same text."""
-    prompt = prompt_of(question, deployment.tokenizer)
-    first = turn % len(everyone)
-    order = [*everyone][first:] + [*everyone][:first]
-    answers = {name: answer(deployment, everyone[name], prompt, num_tokens) for name in order}
-    if any(found.ids != answers[NONE].ids for found in answers.values()):
-        raise SystemExit(f"question {question.number}: the text depends on the drafter")
-    return {name: answers[name] for name in everyone}
 
 
 # --- the tables -----------------------------------------------------------------------------------
@@ -157,10 +140,9 @@ def len_of(lines: Sequence[Line], key: str) -> int:
     return sum(len(line[key]) for line in lines) - len(lines) * (key == "ids")
 
 
-def show(title: str, lines: Sequence[Line], names: Sequence[str]) -> dict[str, Any]:
-    """Print the groups' and the categories' tables: tokens per step / speed against none."""
-    lines = [{**line, "group": Question(0, line["category"], "").group} for line in lines]
-    tables = {key: table(lines, key, names) for key in ("group", "category")}
+def show(title: str, lines: Sequence[Line], names: Sequence[str], keys: Sequence[str]) -> dict[str, Any]:
+    """Print a table for each of `keys`: tokens per step / speed against none."""
+    tables = {key: table(lines, key, names) for key in keys}
     print(f"\n{title:18}" + "".join(f"{name:>18}" for name in names if name != NONE))
     for rows in tables.values():
         for value, row in rows.items():
@@ -208,9 +190,14 @@ def main() -> None:
     for weight_class in options.classes:
         ask_all(weight_class, questions, read_lines(options.lines), options)
         own = [line for line in read_lines(options.lines) if line["class"] == weight_class]
-        own = [line for line in own if line["question"] in numbers and line["drafter"] in names]
+        own = [
+            {**line, "group": group_of(line["category"])}
+            for line in own
+            if line["question"] in numbers and line["drafter"] in names
+        ]
         drafting = show_drafting(own, names)
-        shown = show(weight_class, at_typical_cost(own) if options.typical else own, names)
+        timed = at_typical_cost(own) if options.typical else own
+        shown = show(weight_class, timed, names, ["group", "category"])
         tables[weight_class] = {**shown, "draft_ms": drafting}
     print(json.dumps(about))
     if options.json:

@@ -81,6 +81,22 @@ def answer(deployment: Deployment, one: Contestant, prompt: Sequence[int], num_t
     return found
 
 
+def answer_all(
+    deployment: Deployment,
+    everyone: Mapping[str, Contestant],
+    prompt: Sequence[int],
+    num_tokens: int,
+    turn: int,
+) -> dict[str, Answer]:
+    """One right after the other, another one first each `turn`. Raises SystemExit when texts differ."""
+    first = turn % len(everyone)
+    order = [*everyone][first:] + [*everyone][:first]
+    answers = {name: answer(deployment, everyone[name], prompt, num_tokens) for name in order}
+    if any(found.ids != answers[NONE].ids for found in answers.values()):
+        raise SystemExit(f"turn {turn}: the text depends on the drafter")
+    return {name: answers[name] for name in everyone}
+
+
 def remember(one: Contestant, ids: Sequence[int]) -> None:
     """An answer that was given before, for a drafter that learns from answers."""
     tokens = [0, *ids]

@@ -61,6 +61,9 @@ Floats row_of(const Buffer& buffer, int row);
 bool same_bits(const Floats& a, const Floats& b);
 void expect_rows(const Floats& found, const Floats& expected, double tolerance, const std::string& where);
 
+// Of norms: large enough to be seen.
+constexpr float kEps = 0.1f;
+
 // Name of a combination, for messages.
 template <typename... Parts>
 std::string named(const Parts&... parts) {

@@ -1,5 +1,5 @@
-// Attention over pages: every head size, page size, window and cache type. Slots that nobody wrote hold NaN,
-// and block tables end with the sequence: past its pages stands a page that does not exist.
+// Attention over pages: every head size, page size, window and cache type. Slots that nobody wrote or sees hold
+// NaN, and block tables end with the sequence: past its pages stands a page that does not exist.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -34,7 +34,7 @@ Layer::Layer(Random& random, int head_size, int num_heads, int num_kv_heads) : q
   spec.num_kv_heads = num_kv_heads;
   spec.head_size = head_size;
   spec.scale = 1.0f / std::sqrt(float(head_size));
-  spec.eps = 1e-6f;
+  spec.eps = kEps;
   spec.window = random.one_of<int>({0, 0, 1, 5, 64, 70, 200});
   if (random.coin()) spec.q_norm = q_norm.data(), spec.k_norm = k_norm.data();
   spec.half = random.one_of<int>({0, head_size / 4, head_size / 2, 1});
@@ -46,6 +46,9 @@ Layer::Layer(Random& random, int head_size, int num_heads, int num_kv_heads) : q
   spec.cosine = cosine.data();
   spec.sine = sine.data();
 }
+
+// The first key in the window of the row at `position`.
+int first_seen(const AttentionSpec& spec, int position) { return spec.window ? std::max(0, position + 1 - spec.window) : 0; }
 
 // A cache whose pages are dealt out in random order, and a step over it.
 struct Scene {
@@ -82,12 +85,12 @@ Scene::Scene(Random& random, Layer& layer, const Batch& batch, CacheType type, i
       step.tables.push_back(i < counts[s] ? free.back() : kNoPage);
       if (i < counts[s]) free.pop_back();
     }
-    for (int p = 0; p < batch[s].there; ++p) fill(random, int(s), p);
+    for (int p = first_seen(layer.spec, batch[s].there); p < batch[s].there; ++p) fill(random, int(s), p);
     for (int p = batch[s].there; p < batch[s].there + batch[s].rows; ++p) {
       step.ids.push_back(0);
       step.positions.push_back(p);
       step.slots.push_back(slot(int(s), p));
-      const int context = batch[s].there + batch[s].rows, seen = layer.spec.window ? std::max(0, p + 1 - layer.spec.window) : 0;
+      const int context = batch[s].there + batch[s].rows, seen = first_seen(layer.spec, p);
       if (sight != Sight::causal) step.key_limits.push_back(sight == Sight::block ? context : seen + 1 + random.below(context - seen));
     }
     step.starts.push_back(step.num_rows());
@@ -136,7 +139,7 @@ void check_rows(const Scene& scene, const Buffer& out, const std::string& where)
       for (int h = 0; h < spec.num_heads; ++h) {
         if (spec.num_heads > 4 && (row + h) % 5) continue;  // a fifth of many heads, another one in each row
         plain_turn(&qkv[h * size], spec, spec.q_norm, position);
-        const int first = spec.window ? std::max(0, position + 1 - spec.window) : 0;
+        const int first = first_seen(spec, position);
         const int end = scene.step.key_limits.empty() ? position + 1 : scene.step.key_limits[row];
         const Floats expected = plain_attention(&qkv[h * size], spec, h / group, first, end,
                                                 [&](int p) { return scene.slot(int(s), p); });

@@ -28,7 +28,7 @@ Case::Case(Random& random, WeightClass weight_class, int n, int k)
   spec.gate = matrix.is_interleaved ? random.one_of<Gate>({Gate::silu, Gate::gelu_tanh}) : Gate::none;
   spec.bias = random.coin() ? bias.data() : nullptr;
   spec.norm = random.coin() ? norm.data() : nullptr;
-  spec.eps = 1e-5f;
+  spec.eps = kEps;
   spec.activation_bits = random.coin() ? 8 : 16;
   if (spec.gate == Gate::none) {
     spec.is_head = random.below(4) == 0;

