@@ -89,7 +89,7 @@ class Rows:
     slots: Tensor  # [num_rows] int64, where the row's own keys and values go
     starts: list[int]  # [n + 1]
     contexts: list[int]  # [n]
-    block_tables: list[list[int]]  # [n] page ids, in order of position
+    block_tables: Sequence[Sequence[int]]  # [n] page ids, in order of position
     page_size: int
     key_limits: Tensor | None = None  # [num_rows] int64: row r sees keys at positions < key_limits[r]
 
@@ -103,7 +103,7 @@ class Batch:
     slots: array[int]
     starts: list[int]
     contexts: list[int]
-    block_tables: list[list[int]]
+    block_tables: Sequence[Sequence[int]]
     page_size: int
     key_limits: array[int] | None = None  # "i"
 
@@ -193,6 +193,7 @@ class Commit:
     block_table: Sequence[int] = ()
     num_prompt: int = 0
     tenant: str = ""
+    num_preemptions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

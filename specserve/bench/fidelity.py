@@ -26,9 +26,9 @@ from specserve.config.bench import FidelityFlags
 from specserve.config.engine import engine_config
 from specserve.config.options import from_mapping
 from specserve.engine.build import Deployment, build
-from specserve.engine.runner import logits_in_parts
 from specserve.errors import ConfigError
 from specserve.llm import LLM
+from specserve.models.runner import logits_in_parts
 from specserve.ops.native import WeightClass
 from specserve.types import Batch, SamplingParams
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from specserve.bench.kernels_counts import StepShape
 from specserve.engine.engine import Engine
-from specserve.engine.runner import NativeRunner
+from specserve.models.runner import NativeRunner
 from specserve.ops import Ops, OpTimer, reference_ops, timed
 from specserve.ops.native import WeightClass
 from specserve.ops.probe import Probes

@@ -89,9 +89,8 @@ def resolve_scheduler(
     Raises `ConfigError` when the row budget is too small for the drafter, or for whole prompts.
     """
     max_num_seqs = resolve_max_num_seqs(config, offline=offline)
-    rows, prompt_rows = _rows(
-        config, offline, is_cpu, max(max_num_seqs, _whole_prompt(config, max_model_len))
-    )
+    whole_prompt = _whole_prompt(config, max_model_len, draft_slots)
+    rows, prompt_rows = _rows(config, offline, is_cpu, max(max_num_seqs, whole_prompt))
     if rows <= draft_slots:
         raise ConfigError(
             f"max_num_batched_tokens={rows} must be more than the drafter's {draft_slots} slots; raise it or "
@@ -115,18 +114,19 @@ def resolve_scheduler(
     )
 
 
-def _whole_prompt(config: EngineConfig, max_model_len: int) -> int:
+def _whole_prompt(config: EngineConfig, max_model_len: int, draft_slots: int) -> int:
     """Rows a step must be able to hold when prompts are not cut. Raises `ConfigError`."""
     if config.enable_chunked_prefill:
         return 0
-    given = config.max_num_batched_tokens
-    if given is not None and given < max_model_len:
+    given, least = config.max_num_batched_tokens, max_model_len + draft_slots
+    if given is not None and given < least:
+        slots = f" and the drafter's {draft_slots} slots" if draft_slots else ""
         raise ConfigError(
-            f"max_num_batched_tokens={given} is less than max_model_len={max_model_len}, and without "
+            f"max_num_batched_tokens={given} is less than max_model_len={max_model_len}{slots}, and without "
             "enable_chunked_prefill a prompt runs in one step; raise it or allow chunks.",
             "max_num_batched_tokens",
         )
-    return max_model_len
+    return least
 
 
 def _rows(config: EngineConfig, offline: bool, is_cpu: bool, at_least: int) -> tuple[int, int]:

@@ -6,9 +6,11 @@ guesses than asked, or none. `tests/contract/` holds the suite every drafter mus
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, cast
 
-from specserve.types import AskBatch, CommitBatch, Draft, Needs
+from specserve.ops.program import Limits
+from specserve.types import AskBatch, CommitBatch, Draft, LayerCache, Needs
 
 SYNCED_ALWAYS = 2**62  # for drafters without layers: no page waits for them
 
@@ -31,6 +33,21 @@ class Drafter(Protocol):
     def forget(self, seq_ids: list[int]) -> None:
         """These sequences will never be seen again."""
         ...
+
+
+class Layered(Drafter, Protocol):
+    """A drafter with `needs.layers`."""
+
+    def bind(self, cache: Sequence[LayerCache], limits: Limits) -> None:
+        """Once, before anything else: the tensors of its layers, and the most rows, positions and slots of a
+        page that it will meet."""
+        ...
+
+
+def bind(drafter: Drafter, cache: Sequence[LayerCache], limits: Limits) -> None:
+    """Give a drafter its layers' tensors, if it has any."""
+    if drafter.needs.layers:
+        cast(Layered, drafter).bind(cache, limits)
 
 
 class NoDraft:

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from specserve.draft.base import Drafter
+from specserve.draft.base import Drafter, bind
 from specserve.draft.record import Record, kind_of, value
-from specserve.types import Ask, AskBatch, CommitBatch, Draft, DraftProbs, Needs
+from specserve.ops.program import Limits
+from specserve.types import Ask, AskBatch, CommitBatch, Draft, DraftProbs, LayerCache, Needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,13 @@ class ChainDrafter:
         self._lookups = [i for i, member in enumerate(self.members) if member.looks_up]
         self._networks = [i for i, member in enumerate(self.members) if not member.looks_up]
         self._texts: dict[int, Text] = {}
+
+    def bind(self, cache: Sequence[LayerCache], limits: Limits) -> None:
+        first = 0
+        for drafter in (member.drafter for member in self.members):
+            end = first + len(drafter.needs.layers)
+            bind(drafter, cache[first:end], limits)
+            first = end
 
     def observe(self, commits: CommitBatch) -> None:
         for commit in commits.commits:

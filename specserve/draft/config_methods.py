@@ -78,6 +78,7 @@ METHODS = (
     Method("suffix", build="specserve.draft.suffix:build", keys=SUFFIX),
     Method(
         "draft_model",
+        build="specserve.draft.draft_model:build",
         model="required",
         samples=True,
         can_run_async=True,

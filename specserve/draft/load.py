@@ -56,7 +56,10 @@ class Plugin:
         except Exception as error:  # whatever the code of somebody else does
             raise ConfigError(f"{self.name!r} could not be built: {error!r}.", self.key) from error
         missing = [verb for verb in VERBS if not callable(getattr(made, verb, None))]
-        missing += [] if isinstance(getattr(made, "needs", None), Needs) else ["needs"]
+        needs = getattr(made, "needs", None)
+        missing += [] if isinstance(needs, Needs) else ["needs"]
+        if isinstance(needs, Needs) and needs.layers and not callable(getattr(made, "bind", None)):
+            missing.append("bind, which takes the layers it needs")
         if missing:
             raise ConfigError(
                 f"{self.name!r} is no drafter: it lacks {', '.join(missing)}; {HELP}.", self.key

@@ -31,20 +31,24 @@ from specserve.config.resolve import (
 from specserve.config.scheduler import SchedulerConfig
 from specserve.config.speculative import SpeculativeConfig
 from specserve.draft import assemble
-from specserve.draft.base import Drafter
+from specserve.draft.base import Drafter, bind
 from specserve.draft.config_rules import warn_if_lossy
+from specserve.draft.site import Site
 from specserve.engine.admission import Admission, Vocabulary
 from specserve.engine.choose import Choice, choose
 from specserve.engine.draft_length import DraftLength, Loaded
 from specserve.engine.engine import Engine
-from specserve.engine.native import find_pool, make_runner, panel_maker, pick_ops
+from specserve.engine.native import carries_heads, find_pool, panel_maker, pick_ops
 from specserve.engine.scheduler import Scheduler
 from specserve.errors import ConfigError
 from specserve.kv.pages import PageAllocator
 from specserve.kv.pool import allocate, bytes_per_token
 from specserve.models import ModelFiles, load_model
 from specserve.models.base import CausalLM
+from specserve.models.runner import make_runner
 from specserve.ops import Ops, OpTimer, reference_ops
+from specserve.ops.native import Pool
+from specserve.ops.program import Limits
 from specserve.text.tokenizer import Tokenizer
 from specserve.types import KVShape
 from specserve.verify import find_rule, load_verifier
@@ -94,12 +98,17 @@ def build(
     model = load_model(
         files, ops=ops, dtype=dtype, device=device, maker=panel_maker(config, pool), progress=True
     )
-    drafter = assemble(choice.plugins, choice.target)
-    shapes = _cache_shapes(config, model, drafter, is_native=pool is not None)
+    cache_type = getattr(torch, resolve_kv_dtype(config, is_native=pool is not None))
+    drafter = assemble(
+        choice.plugins, replace(choice.target, site=_site(config, device, cache_type, ops, pool))
+    )
+    shapes = [*(replace(shape, dtype=cache_type) for shape in model.layers), *drafter.needs.layers]
     scheduler = _size_cache(config, device, shapes, model, drafter, is_offline)
     cache = allocate(shapes, scheduler.num_pages, scheduler.page_size, device)
+    limits = Limits(scheduler.max_num_batched_tokens, scheduler.max_model_len, scheduler.page_size)
+    bind(drafter, cache[len(model.layers) :], limits)
     engine = Engine(
-        make_runner(model, cache, drafter.needs.features, scheduler, pool),
+        make_runner(model, cache, drafter.needs.features, limits, pool),
         drafter,
         load_verifier(speculative.rejection_sample_method if speculative else "standard", speculative),
         ops,
@@ -134,12 +143,18 @@ def _tokenizer_path(config: EngineConfig, files: ModelFiles) -> Path:
     return Path(config.tokenizer) if config.tokenizer else files.path
 
 
-def _cache_shapes(
-    config: EngineConfig, model: CausalLM, drafter: Drafter, *, is_native: bool
-) -> list[KVShape]:
-    """The target's layers in the chosen element type, then the drafter's as it declares them."""
-    dtype = getattr(torch, resolve_kv_dtype(config, is_native=is_native))
-    return [*(replace(shape, dtype=dtype) for shape in model.layers), *drafter.needs.layers]
+def _site(
+    config: EngineConfig, device: torch.device, cache_type: torch.dtype, ops: Ops, pool: Pool | None
+) -> Site:
+    """Drafters run as their target does, each in its own weight class."""
+    return Site(
+        device,
+        resolve_dtype(config),
+        cache_type,
+        ops,
+        lambda head_size: pool if carries_heads(head_size) else None,
+        lambda quantization: panel_maker(replace(config, quantization=quantization), pool),
+    )
 
 
 def _size_cache(

@@ -49,6 +49,7 @@ def choose(config: EngineConfig, *, is_offline: bool) -> Choice:
         target,
         max_num_seqs=resolve_max_num_seqs(config, offline=is_offline),
         async_scheduling=config.async_scheduling,
+        read_checkpoint=lambda model, revision: find_model(model, revision=revision).config,
     )
     processors = load_processors(config.logits_processors)
     return Choice(config, files, spec, target, speculative, find_plugins(speculative), processors)

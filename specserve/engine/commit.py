@@ -64,8 +64,17 @@ def commit_plan(
 
 def _commit(item: Scheduled, end: int) -> Commit:
     seq = item.seq
-    tenant = seq.request.tenant
-    return Commit(seq.seq_id, item.start, end, item.row, seq.tokens, seq.table.pages, seq.num_prompt, tenant)
+    return Commit(
+        seq.seq_id,
+        item.start,
+        end,
+        item.row,
+        seq.tokens,
+        seq.table.pages,
+        seq.num_prompt,
+        seq.request.tenant,
+        seq.num_preemptions,
+    )
 
 
 def _commit_sampled(

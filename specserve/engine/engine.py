@@ -17,9 +17,9 @@ from specserve.engine.draft_length import DraftLength
 from specserve.engine.logprobs import add_logprobs, add_prompt_logprobs, keep_rows
 from specserve.engine.plan import Plan
 from specserve.engine.report import report, take_output
-from specserve.engine.runner import Runner
 from specserve.engine.scheduler import Scheduler
 from specserve.engine.sequence import Sequence
+from specserve.models.runner import Runner
 from specserve.ops import Ops
 from specserve.sampling.logprobs import gather
 from specserve.sampling.process import RowGroup, process

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from specserve.engine.plan import Plan, Scheduled
-from specserve.engine.runner import Runner, logits_in_parts
+from specserve.models.runner import Runner, logits_in_parts
 from specserve.types import Logprobs
 
 # (logits [R, V], ids of length R, how many top entries) -> one entry per row

@@ -1,26 +1,21 @@
-"""Whether the native kernels carry a model, and how: threads, weight class, runner."""
+"""Whether the native kernels carry a model, and how: threads, weight class."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 import torch
 
 from specserve.config.engine import EngineConfig
 from specserve.config.memory import num_cores
 from specserve.config.resolve import resolve_weight_class
-from specserve.config.scheduler import SchedulerConfig
-from specserve.engine.runner import EagerRunner, NativeRunner, Runner
 from specserve.errors import ConfigError
-from specserve.models.decoder import Decoder
 from specserve.models.specs import ModelSpec
 from specserve.models.weights import PanelMaker
 from specserve.ops import Ops, OpTimer, timed
 from specserve.ops.native import Pool, find_library, make_pool
 from specserve.ops.native_sampling import with_native_sampling
-from specserve.ops.program import TILE, Limits
-from specserve.types import LayerCache
+from specserve.ops.program import TILE
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +47,10 @@ def is_native(config: EngineConfig, spec: ModelSpec, device: torch.device) -> bo
     return _obstacle(config, spec, device) is None and find_library() is not None
 
 
+def carries_heads(size: int) -> bool:
+    return size % 8 == 0 and size <= 256
+
+
 def pick_ops(ops: Ops, pool: Pool | None, timer: OpTimer | None = None) -> Ops:
     """`ops` with native sampling wherever the library is; and with a timer around each of them.
 
@@ -69,19 +68,6 @@ def panel_maker(config: EngineConfig, pool: Pool | None) -> PanelMaker | None:
     return PanelMaker(pool.library, resolve_weight_class(config), config.activation_bits)
 
 
-def make_runner(
-    model: Decoder,
-    cache: Sequence[LayerCache],
-    features: Sequence[int],
-    scheduler: SchedulerConfig,
-    pool: Pool | None,
-) -> Runner:
-    if pool is None:
-        return EagerRunner(model, cache, features)
-    limits = Limits(scheduler.max_num_batched_tokens, scheduler.max_model_len, scheduler.page_size)
-    return NativeRunner(model, cache, features, pool, limits)
-
-
 def _obstacle(config: EngineConfig, spec: ModelSpec, device: torch.device) -> str | None:
     """Why the native kernels cannot carry this model here."""
     if config.enforce_eager:
@@ -92,6 +78,6 @@ def _obstacle(config: EngineConfig, spec: ModelSpec, device: torch.device) -> st
         return "they have no float16"
     if config.block_size % TILE:
         return f"block_size={config.block_size} is no multiple of {TILE}"
-    if spec.head_size % 8 or spec.head_size > 256:
+    if not carries_heads(spec.head_size):
         return f"the head size is {spec.head_size}"
     return None

@@ -65,6 +65,10 @@ def test_a_budget_must_exceed_the_drafters_slots() -> None:
     assert scheduler({"max_num_batched_tokens": 5}, draft_slots=4).max_num_batched_tokens == 5
     with pytest.raises(ConfigError, match="max_num_batched_tokens=4 must be more than the drafter's 4 slots"):
         scheduler({"max_num_batched_tokens": 4}, draft_slots=4)
+    whole = {"enable_chunked_prefill": False}
+    assert scheduler(whole, draft_slots=4).max_num_batched_tokens == 4100
+    with pytest.raises(ConfigError, match="less than max_model_len=4096 and the drafter's 4 slots"):
+        scheduler({**whole, "max_num_batched_tokens": 4099}, draft_slots=4)
 
 
 def test_the_rest_is_taken_over() -> None:

@@ -34,7 +34,7 @@ from tests.contract.drafter import (
 )
 from tests.support.drafters import Guesser, Sampler, random_guesses, self_draft
 from tests.support.witness import Cached
-from tests.support.zoo import ZOO, Habitat
+from tests.support.zoo import ZOO, Habitat, draft_model
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -52,6 +52,11 @@ def test_never_guessing_fulfils_the_contract() -> None:
 @pytest.mark.parametrize("ids", [None, range(5, 30)])
 def test_a_drafter_that_draws_fulfils_the_contract(ids: range | None, check: object) -> None:
     check(lambda h: Sampler(h.model, "probabilistic", ids=ids))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("check", SAMPLED_CHECKS)
+def test_a_draft_model_that_draws_fulfils_the_contract(check: object) -> None:
+    check(lambda h: draft_model(h, draft_sample_method="probabilistic"))  # type: ignore[operator]
 
 
 # --- negative controls ------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,12 @@ def unbuilt(raw: Mapping[str, Any], target: TargetInfo = TARGET, **options: Any)
     with pytest.raises(NotBuiltYet) as caught:
         resolve(raw, target, **options)
     return str(caught.value)
+
+
+def legal(raw: Mapping[str, Any], target: TargetInfo = TARGET, **options: Any) -> None:
+    """Of a method that is built, or announced."""
+    with suppress(NotBuiltYet):
+        resolve(raw, target, **options)
 
 
 def reads(**checkpoint: Any) -> dict[str, Any]:
@@ -102,9 +109,6 @@ def test_an_unknown_method_is_told_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("raw", "name"),
     [
-        ({"method": "draft_model", "model": "a/b"}, "draft_model"),
-        ({"model": "a/b"}, "draft_model"),
-        ({"model": "draft.gguf"}, "draft_model"),
         ({"method": "eagle", "model": "a/b"}, "eagle"),
         ({"model": "yuhuili/EAGLE-LLaMA3-Instruct-8B"}, "eagle"),
         ({"model": "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"}, "eagle3"),
@@ -118,6 +122,16 @@ def test_an_unknown_method_is_told_the_nearest() -> None:
 def test_announced_methods_are_recognised(raw: dict[str, Any], name: str) -> None:
     message = unbuilt({"num_speculative_tokens": 3, **raw})
     assert message == f"method {name!r} is not built yet."
+
+
+@pytest.mark.parametrize("raw", [{"method": "draft_model", "model": "a/b"}, {"model": "draft.gguf"}])
+def test_a_model_that_nothing_speaks_about_is_a_draft_model(raw: dict[str, Any]) -> None:
+    assert resolve({**raw, "num_speculative_tokens": 3}).method == "draft_model"
+
+
+@pytest.mark.parametrize("key", ["use_heterogeneous_vocab", "parallel_drafting"])
+def test_of_a_draft_model_these_are_announced(key: str) -> None:
+    assert unbuilt({**DRAFT, key: True}) == f"{key} of a draft_model is not built yet."
 
 
 @pytest.mark.parametrize("method", [{}, {"method": "custom_class"}])
@@ -146,7 +160,9 @@ def test_a_number_of_tokens_without_a_model_is_refused() -> None:
     assert message.startswith("num_speculative_tokens was provided but without speculative model.")
 
 
-@pytest.mark.parametrize("method", [method.name for method in METHODS if method.model == "required"])
+@pytest.mark.parametrize(
+    "method", [one.name for one in METHODS if one.model == "required" and not one.is_built]
+)
 @pytest.mark.parametrize("k", [{}, {"num_speculative_tokens": 3}])
 def test_an_announced_method_does_not_ask_for_the_model_it_could_not_use(
     method: str, k: dict[str, int]
@@ -413,7 +429,7 @@ def test_async_scheduling_goes_with_some_methods(method: str) -> None:
     if method == "ngram_gpu":
         assert resolve(raw, async_scheduling=True).method == "ngram"
     else:
-        unbuilt(raw, async_scheduling=True)
+        legal(raw, async_scheduling=True)
 
 
 @pytest.mark.parametrize("method", ["ngram", "suffix"])
@@ -448,7 +464,7 @@ def test_local_argmax_does_not_go_with_these(rival: dict[str, Any]) -> None:
         "num_speculative_tokens": 3,
         "use_local_argmax_reduction": True,
     }
-    unbuilt(raw)
+    legal(raw)
     assert "use_local_argmax_reduction does not go with" in refused({**raw, **rival})
 
 
@@ -496,23 +512,23 @@ def test_the_checkpoint_is_asked_for_by_name_and_revision() -> None:
         asked.append((model, revision))
         return {}
 
-    unbuilt({**DRAFT, "revision": "v2"}, read_checkpoint=read)
+    legal({**DRAFT, "revision": "v2"}, read_checkpoint=read)
     resolve(NGRAM, read_checkpoint=read)
     assert asked == [("a/b", "v2")]
 
 
 def test_vocabularies_must_be_of_one_size() -> None:
-    unbuilt(DRAFT, **reads(vocab_size=1000))
+    legal(DRAFT, **reads(vocab_size=1000))
     message = refused(DRAFT, **reads(vocab_size=1200))
     assert message.startswith("Target and draft model should have the same vocabulary size.")
     assert "1000 ids" in message
     assert "1200" in message
-    unbuilt({**DRAFT, "use_heterogeneous_vocab": True}, **reads(vocab_size=1200))
-    unbuilt(EAGLE3, **reads(vocab_size=1200))
+    legal({**DRAFT, "use_heterogeneous_vocab": True}, **reads(vocab_size=1200))
+    legal(EAGLE3, **reads(vocab_size=1200))
 
 
 def test_two_vocabularies_work_with_every_draft_sampling() -> None:
-    unbuilt({**DRAFT, "use_heterogeneous_vocab": True, "draft_sample_method": "probabilistic"})
+    legal({**DRAFT, "use_heterogeneous_vocab": True, "draft_sample_method": "probabilistic"})
 
 
 @pytest.mark.parametrize(
@@ -526,7 +542,7 @@ def test_two_vocabularies_work_with_every_draft_sampling() -> None:
 )
 def test_the_drafters_context_is_bounded_by_both(raw: Any, checkpoint: Any, message: str | None) -> None:
     if message is None:
-        unbuilt(raw, **reads(**checkpoint))
+        legal(raw, **reads(**checkpoint))
     else:
         assert message in refused(raw, **reads(**checkpoint))
 
@@ -584,7 +600,7 @@ def test_a_checkpoint_for_another_method_is_refused_naming_both(
 
 def test_an_explicit_method_wins_over_a_name() -> None:
     raw = {"method": "draft_model", "model": "org/eagle3-like", "num_speculative_tokens": 3}
-    assert unbuilt(raw) == "method 'draft_model' is not built yet."
+    assert resolve(raw).method == "draft_model"
 
 
 def test_a_draft_of_a_removed_kind_says_so() -> None:

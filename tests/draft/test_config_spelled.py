@@ -37,8 +37,6 @@ def test_a_word_alone_is_enough(word: str, method: str) -> None:
 @pytest.mark.parametrize(
     ("word", "method"),
     [
-        ("draft", "draft_model"),
-        ("draft-simple", "draft_model"),
         ("draft-eagle3", "eagle3"),
         ("draft-mtp", "mtp"),
         ("draft-dflash", "dflash"),
@@ -48,6 +46,11 @@ def test_a_word_alone_is_enough(word: str, method: str) -> None:
 def test_words_for_drafts_are_our_methods(word: str, method: str) -> None:
     more = {} if WORDS[word].get("num_speculative_tokens") else {"num_speculative_tokens": 7}
     assert unbuilt({"method": word, "model": "a/b", **more}) == f"method {method!r} is not built yet."
+
+
+@pytest.mark.parametrize("word", ["draft", "draft-simple"])
+def test_a_plain_draft_is_a_draft_model(word: str) -> None:
+    assert resolve({"method": word, "model": "draft.gguf"}).method == "draft_model"
 
 
 def test_keys_beside_a_word_go_before_what_it_stands_for() -> None:

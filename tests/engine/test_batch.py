@@ -7,8 +7,9 @@ from dataclasses import fields, replace
 
 import torch
 
-from specserve.engine.batch import build_batch, logits_rows, to_rows
+from specserve.engine.batch import build_batch, logits_rows
 from specserve.engine.plan import Plan
+from specserve.models.batch import to_rows
 from specserve.types import Batch, Rows
 from tests.support.desk import Desk
 

@@ -65,6 +65,7 @@ def run_cell(cell: dict[str, Any]) -> tuple[Run, Recording]:
     size = cell["page_size"]
     k = max(TABLE) if cell["k"] == "table" else cell["k"]
     drafter = Recording(ZOO[cell["drafter"]](Habitat(MODEL, texts(), size, k)), size, MODEL)
+    slots = drafter.needs.draft_slots
     engine = make_engine(
         MODEL,
         drafter,
@@ -73,7 +74,7 @@ def run_cell(cell: dict[str, Any]) -> tuple[Run, Recording]:
         page_size=size,
         max_model_len=MAX_LEN,
         max_num_seqs=cell["max_num_seqs"],
-        budget=cell["budget"] if cell["chunking"] else MAX_LEN,
+        budget=max(cell["budget"], 1 + slots) if cell["chunking"] else MAX_LEN + slots,
         prompt_rows=cell["prompt_rows"] if cell["chunking"] else None,
         threshold=cell["threshold"],
         chunking=cell["chunking"],
@@ -114,7 +115,7 @@ def test_any_drafter_gives_plain_answers_in_all_circumstances(name: str) -> None
             found, drafter = run_cell(cell)
             check_cell(found, drafter)
             runs.append(found)
-    assert sum(found.total("num_preemptions") for found in runs) > 5
+    assert sum(found.total("num_preemptions") for found in runs) > 3
     assert sum(found.total("prefix_hits") for found in runs) > 100
     drafted = sum(found.num_drafted for found in runs)
     accepted = sum(found.num_accepted for found in runs)

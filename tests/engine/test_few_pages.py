@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from specserve.draft.ngram import NgramDrafter, Options
-from specserve.engine.runner import NativeRunner
 from specserve.models.decoder import Decoder
+from specserve.models.runner import NativeRunner
 from specserve.ops.native import WeightClass, make_pool
 from specserve.types import Request, SamplingParams
 from tests.support.checkpoints import VOCAB, configs, random_model

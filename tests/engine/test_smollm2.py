@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from specserve.engine.engine import Engine
-from specserve.engine.runner import NativeRunner
+from specserve.models.runner import NativeRunner
 from specserve.ops.native import WeightClass
 from specserve.ops.program import Limits
 from tests.support import broken

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specserve.engine.batch import to_rows
+from specserve.models.batch import to_rows
 from specserve.ops import attention, norm
 from specserve.ops.attention import Attention, Rope
 from specserve.types import KVShape, LayerCache, Rows

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specserve.engine.batch import to_rows
-from specserve.engine.runner import NO_ROWS
+from specserve.models.batch import to_rows
+from specserve.models.runner import NO_ROWS
 from specserve.ops import Ops, reference_ops
 from specserve.ops.attention import Attention, Rope
 from specserve.ops.native import PackedWeight, make_pool, pack

@@ -61,7 +61,7 @@ def test_text_and_logprobs_are_those_without_speculation(name: str, mode: str) -
     texts = [[5, 6, 7, *result.token_ids] for result in expected.results.values()]
     drafter = Recording(ZOO[name](Habitat(MODEL, texts, page_size=4, k=4)), 4, MODEL)
     engine = make_engine(
-        MODEL, drafter, processors=PROCESSORS, logprobs_mode=mode, num_pages=24, max_model_len=48, budget=20
+        MODEL, drafter, processors=PROCESSORS, logprobs_mode=mode, num_pages=16, max_model_len=48, budget=20
     )
     found = run(engine, traffic())
     assert found.answers == expected.answers

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specserve.engine.runner import NativeRunner, StepRows
+from specserve.models.runner import NativeRunner, StepRows
 from specserve.ops import Ops
 from specserve.ops.native import make_pool
 from specserve.ops.philox import RESIDUAL, TARGET

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import tokenizers
 import torch
 from tokenizers import decoders, models
 
 from specserve.config.scheduler import SchedulerConfig
-from specserve.draft.base import Drafter, NoDraft
-from specserve.draft.chain import ChainDrafter
+from specserve.draft.base import Drafter, NoDraft, bind
 from specserve.engine.admission import Admission, Vocabulary
 from specserve.engine.draft_length import DraftLength, Loaded
 from specserve.engine.engine import Engine
-from specserve.engine.native import make_runner, pick_ops
+from specserve.engine.native import pick_ops
 from specserve.engine.scheduler import Scheduler
 from specserve.kv.pages import PageAllocator
 from specserve.kv.pool import allocate
 from specserve.models.base import CausalLM
+from specserve.models.runner import make_runner
 from specserve.ops import Ops, reference_ops
 from specserve.ops.native import Pool
+from specserve.ops.program import Limits
 from specserve.sampling.processors import LogitsProcessor
 from specserve.text.parts import Parts
 from specserve.text.tokenizer import Tokenizer
 from specserve.types import DraftStats, LayerCache, Logprobs, Output, Request, SamplingParams, StepStats
 from specserve.verify import Verify, load_verifier
 from tests.support.stub import StubModel
-from tests.support.witness import Cached
 
 EOS = 31
 ALPHABET = [*"abcdefghijklmnopqrstuvwxyz", "Ġ", ".", "Ã", "©", "!", "</s>"]  # 28, 29: the two bytes of é
@@ -94,10 +95,11 @@ def make_engine(
     for layer in cache:
         layer.keys.fill_(torch.nan)
         layer.values.fill_(torch.nan)
-    _bind(drafter, cache[len(model.layers) :])
+    limits = Limits(budget, config.max_model_len, page_size)
+    _bind(drafter, cache[len(model.layers) :], limits)
     by_batch_size = list(table) if table is not None else [0] + [k] * max_num_seqs
     return Engine(
-        make_runner(model, cache, drafter.needs.features, config, pool),  # type: ignore[arg-type]
+        make_runner(model, cache, drafter.needs.features, limits, pool),
         drafter,
         verify or load_verifier("standard"),
         ops or (pick_ops(reference_ops(), pool) if pool else reference_ops()),
@@ -117,17 +119,11 @@ def make_engine(
     )
 
 
-def _bind(drafter: object, cache: list[LayerCache]) -> None:
-    """Give each drafter inside wrappers and chains the tensors of its own layers."""
-    if isinstance(drafter, Cached):
-        drafter.bind(cache)
-    elif isinstance(drafter, ChainDrafter):
-        for member in drafter.members:
-            num_layers = len(member.drafter.needs.layers)
-            _bind(member.drafter, cache[:num_layers])
-            cache = cache[num_layers:]
-    elif hasattr(drafter, "inner"):
-        _bind(drafter.inner, cache)
+def _bind(drafter: object, cache: list[LayerCache], limits: Limits) -> None:
+    """A drafter's own layers, also through whatever is wrapped around it."""
+    while hasattr(drafter, "inner") and not hasattr(drafter, "bind"):
+        drafter = drafter.inner
+    bind(cast(Drafter, drafter), cache, limits)
 
 
 def request(

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from specserve.engine.runner import NativeRunner
 from specserve.models import find_model, load_model
 from specserve.models.decoder import Decoder
+from specserve.models.runner import NativeRunner
 from specserve.models.weights import PanelMaker
 from specserve.ops import reference_ops
 from specserve.ops.native import WeightClass, find_library, make_pool

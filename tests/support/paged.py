@@ -14,8 +14,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from specserve.engine.runner import EagerRunner, Runner, StepRows
 from specserve.models.base import CausalLM
+from specserve.models.runner import EagerRunner, Runner, StepRows
 from specserve.types import Batch, KVShape, LayerCache
 
 Piece = tuple[int, int, int]  # sequence, first position, position after the last

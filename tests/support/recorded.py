@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specserve.engine.batch import to_rows
-from specserve.engine.runner import NO_ROWS
+from specserve.models.batch import to_rows
+from specserve.models.runner import NO_ROWS
 from specserve.ops import Ops, reference_ops
 from specserve.ops.native import CLASSES, TAKEN_OVER, Blocks, PackedWeight, WeightClass, make_pool, pack
 from specserve.ops.program import Limits, Program

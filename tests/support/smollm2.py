@@ -17,9 +17,9 @@ from specserve.draft.chain import ChainDrafter, Member
 from specserve.draft.ngram import NgramDrafter, Options
 from specserve.draft.prediction import PredictionDrafter
 from specserve.engine.engine import Engine
-from specserve.engine.runner import NativeRunner
 from specserve.models import find_model
 from specserve.models.decoder import Decoder
+from specserve.models.runner import NativeRunner
 from specserve.ops import Ops, reference_ops
 from specserve.ops.native import Pool, WeightClass, make_pool
 from specserve.ops.native_sampling import with_native_sampling

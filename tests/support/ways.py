@@ -13,7 +13,7 @@ from random import Random
 import torch
 from torch import Tensor
 
-from specserve.engine.runner import Runner
+from specserve.models.runner import Runner
 from tests.support.paged import Pages, step
 
 PIECES = (1, 1, 1, 2, 3, 4, 5, 7, 9, 17, 40)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from specserve.draft.base import Drafter
+from specserve.ops.program import Limits
 from specserve.types import Ask, AskBatch, Commit, CommitBatch, Draft, KVShape, LayerCache
 from tests.support.stub import StubModel, slots_of
 
@@ -140,7 +141,7 @@ class Cached:
     def is_empty(self) -> bool:
         return not self._queues and not self._synced
 
-    def bind(self, cache: Sequence[LayerCache]) -> None:
+    def bind(self, cache: Sequence[LayerCache], limits: Limits) -> None:
         (self._cache,) = cache
 
     def observe(self, commits: CommitBatch) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import torch
+
+from specserve.draft import draft_model as draft_models
 from specserve.draft import suffix
 from specserve.draft.base import Drafter
 from specserve.draft.chain import ChainDrafter, Member
 from specserve.draft.ngram import NgramDrafter, Options
 from specserve.draft.prediction import PredictionDrafter
+from specserve.ops import reference_ops
 from tests.support import drafters
 from tests.support.drafters import Known
 from tests.support.engine import EOS
-from tests.support.stub import StubModel
+from tests.support.stub import Rule, StubModel, hash_rule
 from tests.support.witness import Cached
 
 
@@ -49,6 +54,13 @@ def chain_of_all_kinds(h: Habitat) -> Drafter:
     return ChainDrafter([*members, Member("prompt", prompt, h.k), Member("late", late, 4)])
 
 
+def draft_model(h: Habitat, rule: Rule | None = None, **options: Any) -> Drafter:
+    """The target's twin, or one of another rule."""
+    chosen = draft_models.Options("stub", h.k, **options)
+    model = StubModel(rule or h.model.rule, h.model.vocab_size)
+    return draft_models.DraftModelDrafter(model, chosen, reference_ops(), None, torch.float32)
+
+
 ZOO: dict[str, Callable[[Habitat], Drafter]] = {
     "ngram": lambda _: NgramDrafter(Options(1, 3)),
     "ngram-earliest": lambda _: NgramDrafter(Options(2, 4, "earliest")),
@@ -62,6 +74,10 @@ ZOO: dict[str, Callable[[Habitat], Drafter]] = {
     "short-lists": lambda h: drafters.short_lists(drafters.self_draft(h.model)),
     "coupled": lambda h: drafters.Sampler(h.model, "coupled"),
     "coupled-part": lambda h: drafters.Sampler(h.model, "coupled", ids=range(0, h.model.vocab_size, 2)),
+    "draft-model": lambda h: draft_model(h, hash_rule(h.model.vocab_size, surprise=3)),
+    "draft-model-twin": draft_model,
+    "draft-model-short": lambda h: draft_model(h, max_model_len=22),
+    "draft-model-coupled": lambda h: draft_model(h, draft_sample_method="coupled"),
     "prediction": lambda h: predicting(h, PredictionDrafter()),
     "chain-lookups": chain_of_lookups,
     "chain-all": chain_of_all_kinds,

@@ -1,4 +1,4 @@
-"""The target's forward pass over a step's rows: logits of the rows asked for, features for a drafter.
+"""A network's forward pass over a batch's rows: logits of the rows asked for, features for a drafter.
 
 `EagerRunner` calls the network op by op on any device; `NativeRunner` runs its recorded program in one call.
 """
@@ -12,8 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specserve.engine.batch import to_rows
 from specserve.models.base import CausalLM
+from specserve.models.batch import to_rows
 from specserve.models.decoder import Decoder
 from specserve.ops.native import Pool
 from specserve.ops.program import Limits, Program
@@ -37,7 +37,7 @@ class StepRows:
 
 
 class Runner(Protocol):
-    """One target on one cache, whose layers are the target's first and the drafter's after them."""
+    """One network on one cache, whose first layers are the network's: a drafter's may follow a target's."""
 
     @property
     def model(self) -> CausalLM: ...
@@ -123,6 +123,17 @@ class NativeRunner:
 
     def logits_at(self, wanted: list[int]) -> Tensor:
         return self.program.logits_at(wanted)
+
+
+def make_runner(
+    model: CausalLM, cache: Sequence[LayerCache], features: Sequence[int], limits: Limits, pool: Pool | None
+) -> Runner:
+    """Native with a `pool`; the weights are such that one of the two can use them."""
+    if pool is None:
+        return EagerRunner(model, cache, features)
+    if not isinstance(model, Decoder):
+        raise TypeError("only a decoder can be recorded")
+    return NativeRunner(model, cache, features, pool, limits)
 
 
 def logits_in_parts(runner: Runner, first: int, end: int) -> Iterator[Tensor]:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from specserve.engine.batch import build_batch
-from specserve.engine.runner import PROMPT_LOGITS_ROWS, EagerRunner, logits_in_parts
 from specserve.kv.pool import allocate
+from specserve.models.runner import PROMPT_LOGITS_ROWS, EagerRunner, logits_in_parts
 from specserve.types import KVShape
 from tests.support.desk import Desk
 from tests.support.stub import StubModel
