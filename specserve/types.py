@@ -284,7 +284,8 @@ class Output:
 
     `token_ids` may hold several tokens. `text` is what became printable: never half a character, never
     text that may still turn into a stop string. `logprobs` has one entry per token of `token_ids`.
-    `finish_reason`: None, "stop", "length", "abort" or "error".
+    `finish_reason`: None, "stop", "length", "abort" or "error". `stop_reason`: what stopped it, or
+    of an error what in the request led to it, if anything did.
     """
 
     request_id: str

@@ -79,6 +79,7 @@ class Admission:
         """Raise `InvalidRequest` when the request can never be served. Pure; any thread."""
         self._check_prompt(request)
         self._check_ids(request.params)
+        self._check_allowed(request.params)
         self._check_vocabulary("prediction", request.predicted_token_ids)
         self._check_logprobs(request.params)
         self._loaded.num_for(Speculation.of(request.params.speculation))
@@ -124,6 +125,20 @@ class Admission:
         self._check_vocabulary("allowed_token_ids", params.allowed_token_ids or [])
         self._check_vocabulary("logit_bias", list(params.logit_bias or {}))
 
+    def _check_allowed(self, params: SamplingParams) -> None:
+        """As far as it is known before the text: whether its first token may be any."""
+        if not params.allowed_token_ids or not params.bad_words:
+            return
+        left = set(params.allowed_token_ids)
+        if params.min_tokens:
+            left = left - self._stop_ids(params) or left  # as `sampling.process` has it
+        if left <= {ids[0] for ids in self._bad_words_ids(params) if len(ids) == 1}:
+            raise InvalidRequest(
+                "allowed_token_ids leaves no token for the start of the text that bad_words or min_tokens do "
+                "not forbid; allow others too.",
+                "allowed_token_ids",
+            )
+
     def _check_vocabulary(self, name: str, ids: list[int]) -> None:
         size = self._vocabulary.size
         if ids and (min(ids) < 0 or max(ids) >= size):
@@ -157,9 +172,6 @@ class Admission:
         asked = Speculation.of(params.speculation)
         num_spec_tokens = self._loaded.num_for(asked)
         own_stops = frozenset(params.stop_token_ids or ())
-        all_stops = own_stops | vocabulary.extra_eos_token_ids
-        if vocabulary.eos_token_id is not None:
-            all_stops |= {vocabulary.eos_token_id}
         return Sequence(
             seq_id=arrival,
             request=request,
@@ -170,7 +182,7 @@ class Admission:
             sampling=SequenceSampling(
                 params,
                 prompt_token_ids=prompt,
-                stop_ids=all_stops,
+                stop_ids=self._stop_ids(params),
                 bad_words_ids=bad_words,
                 vocab_size=vocabulary.size,
                 processors=of_request(self._processors, params),
@@ -186,6 +198,12 @@ class Admission:
             wanted_source=self._loaded.source_for(asked),
             spec=self._metrics(params, num_spec_tokens),
         )
+
+    def _stop_ids(self, params: SamplingParams) -> frozenset[int]:
+        """All that may end the text, and `min_tokens` forbids."""
+        stops = self._vocabulary.extra_eos_token_ids.union(params.stop_token_ids or ())
+        eos = self._vocabulary.eos_token_id
+        return stops if eos is None else stops | {eos}
 
     def _root(self, request: Request) -> bytes | None:
         """Who may share pages: the tenant, or only the n choices among themselves, or nobody."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from specserve.engine.plan import Plan, Scheduled
 from specserve.engine.sequence import Sequence
-from specserve.sampling.processors import Failure
+from specserve.sampling.failure import Failure
 from specserve.types import Commit, DraftStats, Verdict
 
 
@@ -94,7 +94,7 @@ def _commit_sampled(
     known = len(seq.tokens)
     for row, token in enumerate((*item.draft[:accepted], next_token)):
         if failure is not None and row == failure.row:
-            seq.finish_reason = "error"
+            seq.finish_reason, seq.stop_reason = "error", failure.reason
             break
         if commit_token(seq, token):
             break

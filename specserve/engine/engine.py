@@ -21,9 +21,9 @@ from specserve.engine.scheduler import Scheduler
 from specserve.engine.sequence import Sequence
 from specserve.models.runner import Runner
 from specserve.ops import Ops
+from specserve.sampling.failure import Failure
 from specserve.sampling.logprobs import gather
 from specserve.sampling.process import RowGroup, process
-from specserve.sampling.processors import Failure
 from specserve.types import (
     Ask,
     AskBatch,
@@ -233,7 +233,11 @@ def _log_failures(plan: Plan, failures: dict[int, Failure]) -> None:
     """Those that cost a request its answer; the others were met by refused guesses only."""
     for number, failure in failures.items():
         seq = plan.sampling_items[number].seq
-        if seq.finish_reason == "error":
+        if seq.finish_reason != "error":
+            continue
+        if failure.reason is not None:
+            logger.info("Ended with an error: %s: %s", seq.request.request_id, failure.reason)
+        else:
             logger.error("Ended with an error: %s", seq.request.request_id, exc_info=failure.error)
 
 

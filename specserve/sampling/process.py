@@ -16,7 +16,8 @@ from torch import Tensor
 
 from specserve.ops import Ops
 from specserve.sampling.counts import Ints, TokenCounts
-from specserve.sampling.processors import Failure, RequestLogitsProcessor, apply
+from specserve.sampling.failure import Failure, nothing_allowed
+from specserve.sampling.processors import RequestLogitsProcessor, apply
 from specserve.sampling_params import SamplingParams
 
 
@@ -63,6 +64,7 @@ class SequenceSampling:
         self.needs_processing = bool(
             self.masks or self.counts or self.bad_words or self.processors or self.truncates
         )
+        self.may_forbid_all = bool(allowed is not None or self.bad_words or self.processors)
         self.divides = self.temperature not in (0.0, 1.0)
 
     @property
@@ -96,8 +98,8 @@ def process(
     """`logits` [R, V] float32 made final: row i of a group as if output + draft[:i] had been generated.
 
     Works in place and returns what to use. For random sequences the result is log p up to a constant; rows of
-    sequences that ask for nothing are left untouched. Where processors of others broke goes into `failures`,
-    by the group's number; without it that is raised.
+    sequences that ask for nothing are left untouched. Where processors of others broke or nothing is allowed
+    goes into `failures`, by the group's number; without it that is raised.
     """
     asking = [group for group in groups if group.sampling.needs_processing]
     if asking:
@@ -107,6 +109,7 @@ def process(
         logits = _penalize(ops, logits, [group for group in asking if group.sampling.counts is not None])
         _ban(logits, [group for group in asking if group.sampling.bad_words])
         _customize(logits, groups, failures)
+        _find_empty(logits, groups, failures)
     logits = _temper(ops, logits, groups)
     return _truncate(ops, logits, [group for group in asking if group.sampling.truncates])
 
@@ -193,6 +196,23 @@ def _customize(logits: Tensor, groups: Sequence[RowGroup], failures: dict[int, F
         if failures is None:
             raise failure.error
         failures[number] = failure
+
+
+def _find_empty(logits: Tensor, groups: Sequence[RowGroup], failures: dict[int, Failure] | None) -> None:
+    """Rows where nothing is allowed are made even: rules that look ahead want a distribution."""
+    for number, group in enumerate(groups):
+        if not group.sampling.may_forbid_all:
+            continue
+        rows = logits[group.first_row : group.end_row]
+        empty = (rows.amax(dim=1) == -torch.inf).nonzero().flatten()  # a NaN is the model's and not meant
+        if not len(empty):
+            continue
+        rows[empty] = 0.0
+        failure = nothing_allowed(int(empty[0]))
+        if failures is None:
+            raise failure.error
+        if number not in failures or failure.row < failures[number].row:
+            failures[number] = failure
 
 
 def _temper(ops: Ops, logits: Tensor, groups: Sequence[RowGroup]) -> Tensor:

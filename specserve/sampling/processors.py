@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from specserve.errors import ConfigError, InvalidRequest
+from specserve.sampling.failure import Failure
 from specserve.sampling_params import SamplingParams
 
 GROUP = "specserve.logits_processors"
@@ -33,15 +34,6 @@ RequestLogitsProcessor = Callable[[list[int], list[int], Tensor], Tensor]
 
 class ProcessorError(RuntimeError):
     """A processor raised, or returned what is no row."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The first row of a sequence that its processors did not finish. Whether anybody misses it depends on
-    the guesses before it."""
-
-    row: int
-    error: ProcessorError
 
 
 @dataclass(frozen=True, slots=True)

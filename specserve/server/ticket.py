@@ -44,7 +44,7 @@ class Ticket:
         if output.finish_reason is not None:
             self._open.discard((output.request_id, output.index))
         if output.finish_reason == "error":
-            self.fail(ApiError(500, "This request failed while it was computed; the server's log says why."))
+            self.fail(_failed(output))
         elif self._is_stream and len(self._pending) > self._max_pending:
             self.fail(ApiError(408, f"Aborted: {len(self._pending)} chunks were waiting to be read."))
         elif self._is_stream or self.is_finished:
@@ -80,3 +80,10 @@ class Ticket:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _failed(output: Output) -> ApiError:
+    """The request's own fault where a reason is given, else ours."""
+    if output.stop_reason is not None:
+        return ApiError(400, str(output.stop_reason))
+    return ApiError(500, "This request failed while it was computed; the server's log says why.")

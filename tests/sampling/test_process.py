@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from specserve.ops import Ops, reference_ops
+from specserve.sampling.failure import Failure, NothingAllowedError
 from specserve.sampling.process import RowGroup, SequenceSampling, process
 from specserve.types import Draft, RowRng, SamplingParams, SamplingRows
 from specserve.verify import load_verifier
@@ -21,6 +22,7 @@ from tests.support.stub import hash_rule
 OPS = reference_ops()
 V = 8
 STANDARD = load_verifier("standard")
+FAILED = -1
 
 
 def sampling(
@@ -49,12 +51,16 @@ def processed(
 def verified(
     logits: Tensor, one: SequenceSampling, output: Sequence[int], draft: list[int], seed: int = 0
 ) -> list[int]:
-    """What one step emits."""
-    rows = process(OPS, logits.clone(), [RowGroup(0, one, output, draft)])
+    """What one step emits; `FAILED` in place of a token that nothing is allowed for."""
+    failures: dict[int, Failure] = {}
+    rows = process(OPS, logits.clone(), [RowGroup(0, one, output, draft)], failures)
     verdict = STANDARD(
         OPS, rows, Draft([draft]), SamplingRows([one.temperature]), RowRng([seed], [100 + len(output)])
     )
-    return [*draft[: verdict.accepted[0]], verdict.next_tokens[0]]
+    emitted = [*draft[: verdict.accepted[0]], verdict.next_tokens[0]]
+    if 0 in failures and failures[0].row < len(emitted):
+        return [*emitted[: failures[0].row], FAILED]
+    return emitted
 
 
 # --- each parameter ---------------------------------------------------------------------------
@@ -212,6 +218,32 @@ def test_guesses_outside_the_vocabulary_are_ignored_and_refused() -> None:
     assert verified(logits, one, [], [99, -1, 2**40]) == [int(expected.argmax())]
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_nothing_comes_from_a_row_in_which_all_is_forbidden(temperature: float) -> None:
+    one = sampling(allowed_token_ids=[2, 3], bad_words=[[3], [2, 2, 2]], temperature=temperature)
+    rows = torch.zeros(4, V)
+    assert verified(rows, one, [], [2, 2, 2]) == [2, 2, FAILED]
+    assert verified(rows[:2], one, [], [2]) == [2, 2]
+    assert verified(rows[:1], one, [2, 2], []) == [FAILED]
+    assert verified(rows, one, [], [2, 4, 2]) == [2, 2]  # the rows behind a refused guess cost nothing
+
+
+def test_without_a_place_for_failures_an_empty_row_is_raised() -> None:
+    one = sampling(allowed_token_ids=[2], bad_words=[[2]])
+    with pytest.raises(NothingAllowedError, match="No token is left"):
+        process(OPS, torch.zeros(1, V), [RowGroup(0, one, [], [])])
+
+
+def test_an_empty_row_leaves_the_others_alone() -> None:
+    empty, full = sampling(allowed_token_ids=[2], bad_words=[[2]]), sampling(allowed_token_ids=[2])
+    failures: dict[int, Failure] = {}
+    groups = [RowGroup(0, full, [], [2]), RowGroup(2, empty, [], [2]), RowGroup(4, full, [], [])]
+    rows = process(OPS, torch.ones(5, V), groups, failures)
+    assert [*failures] == [1]
+    assert rows.argmax(1).tolist() == [2, 2, 0, 0, 2]
+    assert torch.equal(rows[2:4], torch.zeros(2, V))
+
+
 def test_all_nan_rows_emit_ids_inside_the_vocabulary() -> None:
     for params in ({}, {"temperature": 0.9, "top_p": 0.9, "top_k": 3, "min_p": 0.1}):
         one = sampling([1], frequency_penalty=1.0, bad_words=[[0]], min_tokens=2, stop_ids=[3], **params)
@@ -279,7 +311,7 @@ def write(
     one = sampling(prompt, [31, 30], bad_words, 32, **params)
     text: list[int] = []
     step = 0
-    while len(text) < num_tokens:
+    while len(text) < num_tokens and FAILED not in text:
         draft = list(drafts[step % len(drafts)])
         for i, token in enumerate(draft):
             if token == 100:
