@@ -20,7 +20,7 @@ LONGEST_MESSAGE = 300  # characters of an error that is no JSON
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Times in seconds since the run began: `sent`, `chunks` (each with something new), `ended`.
-    `error` says why there is no answer, or only a part of one."""
+    `error` says why there is no answer, or only a part of one; `ids` are the tokens, if it tells them."""
 
     question: Question
     sent: float
@@ -31,6 +31,7 @@ class Answer:
     num_output_tokens: int
     acceptance: Acceptance | None = None
     error: str = ""
+    ids: tuple[int, ...] | None = None
 
     @property
     def ttft(self) -> float:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from specserve.bench.dataset import Question
-from specserve.config.bench_serving import CHAT
+from specserve.config.bench_serving import CHAT, DatasetFlags
+from specserve.config.flags import select
+from specserve.config.options import from_mapping
 from specserve.config.terminal import SamplingFlags
 from specserve.errors import UserError
 from specserve.models.find import ALIASES, find_model, is_installed
@@ -21,6 +23,9 @@ from specserve.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
 
+NO_TEMPERATURE = (
+    "temperature is not given, so the model's default decides; say --temperature 0 for greedy answers."
+)
 STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -83,8 +88,22 @@ def prompt_ids(question: Question, tokenizer: Tokenizer) -> list[int]:
     return tokenizer.encode(question.text)
 
 
+def read_questions(values: Mapping[str, Any]) -> tuple[DatasetFlags, SamplingFlags]:
+    """What is asked and how, from untyped options; `max_tokens` is another word for `output_len`."""
+    sampling = from_mapping(SamplingFlags, select(values, SamplingFlags))
+    dataset = from_mapping(DatasetFlags, select(values, DatasetFlags))
+    if dataset.output_len is None and sampling.max_tokens is not None:
+        dataset = replace(dataset, output_len=sampling.max_tokens)
+    return dataset, sampling
+
+
 def given_sampling(flags: SamplingFlags) -> dict[str, Any]:
-    """The parameters that were given; `max_tokens` is not one here, the questions have their own lengths."""
+    """The parameters that were given; `max_tokens` is not one here, the questions have their own lengths.
+
+    Warns when there is no temperature.
+    """
+    if flags.temperature is None:
+        logger.warning(NO_TEMPERATURE)
     given = {f.name: getattr(flags, f.name) for f in fields(flags) if getattr(flags, f.name) != f.default}
     given.pop("max_tokens", None)
     return {name: list(value) if name == "stop" else value for name, value in given.items()}

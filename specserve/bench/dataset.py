@@ -24,8 +24,8 @@ OUTPUT_LEN, RANDOM_OUTPUT_LEN = 256, 128
 SPEC_BENCH_SEED = 0  # of its order, whatever the run's seed: vLLM asks in this order too
 SHORTEST, LONGEST_PROMPT, LONGEST = 4, 1024, 2048  # tokens of a ShareGPT turn that is used, as in vLLM
 NOISE = (
-    "dataset_name=random asks noise, and no drafter can guess how noise goes on: acceptance and speed-up "
-    "mean nothing here. Measure speculation on real questions, as with spec_bench."
+    "{}, and no drafter can guess how noise goes on: acceptance and speed-up mean nothing here. Measure "
+    "speculation on real questions, as with spec_bench."
 )
 
 
@@ -47,7 +47,7 @@ def load_questions(flags: DatasetFlags, seed: int, tokenizer: Tokenizer | None) 
     Without a tokenizer ShareGPT's answers count as 256 tokens, and random prompts are random words.
     """
     if flags.dataset_name == RANDOM:
-        logger.warning(NOISE)
+        logger.warning(NOISE.format("dataset_name=random asks noise"))
         return random_questions(flags, seed, tokenizer)
     is_spec_bench = flags.dataset_name == "spec_bench"
     found = READERS[flags.dataset_name](Path(str(flags.dataset_path)), tokenizer)

@@ -10,9 +10,11 @@ from typing import Any
 from specserve.config.bench import FidelityFlags, KernelsFlags, OverheadFlags
 from specserve.config.bench_serving import (
     DatasetFlags,
+    LatencyFlags,
     LaunchFlags,
     ReportFlags,
     ServeFlags,
+    ThroughputFlags,
 )
 from specserve.config.engine import EngineConfig
 from specserve.config.flags import Command, parse_flags, select
@@ -29,6 +31,24 @@ BENCHMARKS: Mapping[str, tuple[str, Command]] = {
             "bench serve",
             "How a server answers questions: rates, times, acceptance.",
             (ServeFlags, DatasetFlags, SamplingFlags, ReportFlags, LaunchFlags, SpeculativeFlags),
+            "model",
+        ),
+    ),
+    "latency": (
+        "specserve.bench.latency",
+        Command(
+            "bench latency",
+            "How long one batch takes in this process, with and without speculation.",
+            (LatencyFlags, EngineConfig, SpeculativeFlags),
+            "model",
+        ),
+    ),
+    "throughput": (
+        "specserve.bench.throughput",
+        Command(
+            "bench throughput",
+            "Tokens per second of many questions in this process.",
+            (ThroughputFlags, DatasetFlags, SamplingFlags, EngineConfig, SpeculativeFlags),
             "model",
         ),
     ),
@@ -67,7 +87,7 @@ usage: specserve bench BENCHMARK [options]
 
 specserve bench BENCHMARK --help says more.
 """
-ANNOUNCED = ("latency", "throughput", "compare")
+ANNOUNCED = ("compare",)
 
 
 def choose(arguments: Sequence[str]) -> Callable[[], None]:

@@ -13,22 +13,21 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.progress import track
 
-from specserve.bench.kernels_figures import document, weight_classes
+from specserve.bench.circumstances import circumstances, classes_of
+from specserve.bench.kernels_figures import document
 from specserve.bench.kernels_order import OrderMeter
 from specserve.bench.kernels_steps import Case, Measured, StepMeter, network_timer, program_of, run_rounds
 from specserve.bench.kernels_table import print_tables
-from specserve.bench.report import check_file, machine, table_console, write_json
+from specserve.bench.report import check_file, table_console, write_json
 from specserve.config.bench import KernelsFlags
 from specserve.config.engine import EngineConfig, engine_config
 from specserve.config.flags import select
 from specserve.config.options import from_mapping
-from specserve.config.resolve import resolve_dtype, resolve_kv_dtype
 from specserve.engine.build import Deployment, build
 from specserve.errors import ConfigError
 from specserve.ops import OpTimer
@@ -73,10 +72,10 @@ def measure(deployment: Deployment, timer: OpTimer, flags: KernelsFlags) -> dict
     native_ops = [] if program is None else program.ops
     return {
         **document(measured, native_ops),
-        **(weight_classes(native_ops) if native_ops else {"weight_class": resolve_dtype(deployment.config)}),
+        **classes_of(deployment),
         "exactness": [] if order is None else order.figures(),
         "runner": "eager" if program is None else "native",
-        "config": _circumstances(deployment, flags),
+        "config": circumstances(deployment, flags),
     }
 
 
@@ -103,21 +102,3 @@ def choose_cases(flags: KernelsFlags, max_rows: int, max_model_len: int) -> list
         )
     cases = [Case(rows, flags.context_len) for rows in sorted(set(flags.rows))]
     return cases + ([Case(flags.input_len, is_prompt=True)] if flags.input_len else [])
-
-
-def _circumstances(deployment: Deployment, flags: KernelsFlags) -> dict[str, Any]:
-    config, program = deployment.config, program_of(deployment.engine)
-    circumstances = {
-        **{name: value for name, value in asdict(flags).items() if name != "json"},
-        "model": config.model,
-        "dtype": config.dtype,
-        "quantization": config.quantization,
-        "activation_bits": config.activation_bits,
-        "kv_cache_dtype": resolve_kv_dtype(config, is_native=program is not None),
-        "block_size": config.block_size,
-        "max_num_batched_tokens": deployment.scheduler.max_num_batched_tokens,
-    }
-    if program is not None:
-        circumstances["num_threads"] = program.pool.threads.size
-        circumstances["instruction_set"] = program.pool.instruction_set
-    return circumstances | machine()

@@ -14,7 +14,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from urllib.parse import quote
 from specserve.bench.acceptance import from_counters
 from specserve.bench.answers import Answer, error_message
 from specserve.bench.arrivals import arrival_times
-from specserve.bench.asking import Asker, find_tokenizer, given_sampling
+from specserve.bench.asking import Asker, find_tokenizer, given_sampling, read_questions
 from specserve.bench.counters import Counters, read_counters, step_figures
 from specserve.bench.dataset import Question, load_questions
 from specserve.bench.load import Load, ask, run_load
@@ -50,9 +50,6 @@ from specserve.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 ADDRESS = ("base_url", "host", "port")
-NO_TEMPERATURE = (
-    "temperature is not given, so the server's default decides; say --temperature 0 for greedy answers."
-)
 BETWEEN_TRIES = 1.0  # seconds
 
 
@@ -105,10 +102,7 @@ def run(values: Mapping[str, Any]) -> None:
 
 def read_run(values: Mapping[str, Any]) -> Run:
     """Raises `ConfigError`."""
-    sampling = from_mapping(SamplingFlags, select(values, SamplingFlags))
-    dataset = from_mapping(DatasetFlags, select(values, DatasetFlags))
-    if dataset.output_len is None and sampling.max_tokens is not None:
-        dataset = replace(dataset, output_len=sampling.max_tokens)
+    dataset, sampling = read_questions(values)
     return Run(
         from_mapping(ServeFlags, select(values, ServeFlags)),
         dataset,
@@ -163,7 +157,7 @@ async def measure(wire: Wire, given: Run) -> Found:
         serve.backend,
         serve.served_model_name or model,
         tokenizer,
-        _sampling(given.sampling),
+        given_sampling(given.sampling),
         serve.logprobs,
         serve.chat_template_kwargs,
         {**({"speculation": {}} if before.is_ours else {}), **(serve.extra_body or {})},
@@ -177,12 +171,6 @@ async def measure(wire: Wire, given: Run) -> Found:
         load = await run_load(wire, requests, _arrivals(serve, len(requests)), serve.max_concurrency, advance)
     after = await _look(wire, serve)
     return Found(asker.model, serve.tokenizer or (model if tokenizer else None), load, after.since(before))
-
-
-def _sampling(flags: SamplingFlags) -> dict[str, Any]:
-    if flags.temperature is None:
-        logger.warning(NO_TEMPERATURE)
-    return given_sampling(flags)
 
 
 def _call(asker: Asker, endpoint: str, prefix: str, question: Question, number: int) -> Call:

@@ -5,7 +5,7 @@ A category's duration is the time in which at least one of its requests ran.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from hashlib import sha256
@@ -46,13 +46,14 @@ def percentile_name(percentile: float, time: str) -> str:
     return f"p{percentile:g}_{time}_ms"
 
 
-def text_digest(answers: Iterable[Answer]) -> str:
-    """SHA-256 of all texts in order, each behind its length."""
-    digest = sha256()
+def digest(answers: Sequence[Answer]) -> Figures:
+    """SHA-256 of all answers in order, each behind its length: of ids, or of texts if not all tell ids."""
+    sha = sha256()
+    has_ids = all(answer.ids is not None for answer in answers)
     for answer in answers:
-        data = answer.text.encode()
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()
+        data = np.array(answer.ids, "<i8").tobytes() if has_ids else answer.text.encode()
+        sha.update(len(data).to_bytes(8, "little") + data)
+    return {"output_sha256": sha.hexdigest(), "output_sha256_of": "ids" if has_ids else "texts"}
 
 
 def _figures(
@@ -78,8 +79,7 @@ def _figures(
         "max_concurrent_requests": _peak_concurrency(done),
         **_times(done, wanted.percentiles),
         **(acceptance.figures() if acceptance is not None else {}),
-        "output_sha256": text_digest(answers),
-        "output_sha256_of": "texts",
+        **digest(answers),
     }
 
 

@@ -181,6 +181,7 @@ class LatencyFlags:
     output_len: int = option(128, COUNT, "tokens of each answer", low=1)
     batch_size: int = option(8, COUNT, "prompts that run together", low=1)
     n: int = option(1, COUNT, "answers per prompt", low=1)
+    temperature: float = option(1.0, NUMBER, "0 is greedy", low=0)
     num_iters_warmup: int = option(10, COUNT, "rounds before measuring", low=0)
     num_iters: int = option(30, COUNT, "rounds", low=1)
     baseline: bool = option(
@@ -198,6 +199,7 @@ class LatencyFlags:
 class ThroughputFlags:
     """Of `bench throughput`: all questions at once, in this process."""
 
+    backend: str = option("vllm", TEXT, "accepted for vLLM's command lines: this engine", choices=("vllm",))
     num_warmups: int = option(0, COUNT, "questions before measuring begins", low=0)
     baseline: bool = option(
         False, SWITCH, "with speculation: ask everything without it too, which tells the speed-up"

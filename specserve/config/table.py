@@ -7,7 +7,14 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from specserve.config.bench import FidelityFlags, KernelsFlags, OverheadFlags
-from specserve.config.bench_serving import DatasetFlags, LaunchFlags, ReportFlags, ServeFlags
+from specserve.config.bench_serving import (
+    DatasetFlags,
+    LatencyFlags,
+    LaunchFlags,
+    ReportFlags,
+    ServeFlags,
+    ThroughputFlags,
+)
 from specserve.config.engine import EngineConfig
 from specserve.config.options import Option, default_text, flag
 from specserve.config.server import ServerConfig
@@ -40,13 +47,15 @@ SECTIONS: tuple[tuple[str, str, type[DataclassInstance], bool], ...] = (
     ),
     ("Speculation in short", "Flags for single keys of it.", SpeculativeFlags, True),
     ("Server", "For `serve`.", ServerConfig, True),
-    ("Sampling", "For `generate`, `chat`, `bench serve`.", SamplingFlags, True),
+    ("Sampling", "For `generate`, `chat`, `bench serve` and `bench throughput`.", SamplingFlags, True),
     ("Generate", "For `generate`.", GenerateFlags, True),
     ("Chat", "For `chat`.", ChatFlags, True),
     ("Bench serve", "For `bench serve`, beside Sampling.", ServeFlags, True),
     ("Bench report", "For `bench serve`.", ReportFlags, True),
     ("Bench launch", "For `bench serve`.", LaunchFlags, True),
-    ("Bench datasets", "For `bench serve`.", DatasetFlags, True),
+    ("Bench datasets", "For `bench serve` and `bench throughput`.", DatasetFlags, True),
+    ("Bench latency", "For `bench latency`, beside those of the engine.", LatencyFlags, True),
+    ("Bench throughput", "For `bench throughput`, beside those of the engine.", ThroughputFlags, True),
     ("Bench kernels", "For `bench kernels`, beside those of the engine.", KernelsFlags, True),
     ("Bench fidelity", "For `bench fidelity`.", FidelityFlags, True),
     ("Bench overhead", "For `bench overhead`.", OverheadFlags, True),

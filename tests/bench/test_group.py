@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specserve import cli
-from specserve.bench import fidelity, group, kernels, overhead, serve
+from specserve.bench import fidelity, group, kernels, latency, overhead, serve, throughput
 from specserve.bench.group import ANNOUNCED, BENCHMARKS, choose
 from specserve.errors import ConfigError, NotBuiltYet
 
@@ -90,6 +90,29 @@ def test_mistakes_are_told_before_the_benchmark_is_imported(
                 "oversample": False,
                 "goodput": ["ttft:9", "tpot:5"],
                 "speculative_config": {"method": "ngram"},
+            },
+        ),
+        (
+            "latency m -q int8 -sc {} --batch-size 1 --no-baseline",
+            latency,
+            {
+                "model": "m",
+                "quantization": "int8",
+                "speculative_config": "{}",
+                "batch_size": "1",
+                "baseline": False,
+            },
+        ),
+        (
+            "throughput m --dtype float32 --backend vllm --dataset-name custom --dataset-path f --seed 3",
+            throughput,
+            {
+                "model": "m",
+                "dtype": "float32",
+                "backend": "vllm",
+                "dataset_name": "custom",
+                "dataset_path": "f",
+                "seed": "3",
             },
         ),
         ("overhead --steps 96 --rounds 5", overhead, {"steps": "96", "rounds": "5"}),
