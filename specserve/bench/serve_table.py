@@ -37,10 +37,11 @@ def block(figures: Figures, times: Sequence[str], percentiles: Sequence[float]) 
 
 
 def category_table(figures: Figures) -> Table:
-    """One row per category, and all of them at the end."""
+    """One row per category, and all of them at the end. Times are medians."""
     table = Table(title="By category", box=box.SIMPLE)
     table.add_column("category")
-    for title in ("requests", "tokens", "tok/s", "TTFT ms", "TPOT ms", "acceptance", "by position, %"):
+    titles = ["requests", "tokens", "tok/s", "TTFT ms", "TPOT ms", "acceptance", "by position, %"]
+    for title in [*titles, *(["speed-up"] if "decode_speed_up" in figures else [])]:
         table.add_column(title, justify="right", no_wrap=True)
     for name, own in figures["categories"].items():
         table.add_row(name, *_cells(own))
@@ -55,6 +56,7 @@ def percentages(rates: Sequence[float]) -> str:
 
 def _cells(own: Figures) -> list[str]:
     length = own.get("spec_decode_acceptance_length")
+    speed_up = own.get("decode_speed_up", "")
     return [
         str(own["completed"]),
         str(own["total_output_tokens"]),
@@ -63,6 +65,7 @@ def _cells(own: Figures) -> list[str]:
         f"{own['median_tpot_ms']:.2f}",
         "-" if length is None else f"{length:.2f}",
         percentages(own.get("acceptance_per_position", [])[:8]) or "-",
+        *([] if speed_up == "" else ["-" if speed_up is None else f"{speed_up:.2f}"]),
     ]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from specserve.bench.answers import Answer
 from specserve.bench.asking import given_sampling, prompt_ids, read_questions
 from specserve.bench.circumstances import circumstances
 from specserve.bench.dataset import Question, load_questions
@@ -89,6 +90,7 @@ def measure(
 def throughput_figures(llm: LLM, pair: Pair, bandwidth: Bandwidth) -> Figures:
     """vLLM's names of `bench throughput`, those of `bench serve`, and ours."""
     served = serving_figures(pair.own.answers, pair.own.duration, Wanted())
+    _add_speed_ups(served, pair)
     num_tokens = served["total_input_tokens"] + served["total_output_tokens"]
     return {
         "model_id": llm.config.model,
@@ -106,6 +108,32 @@ def throughput_figures(llm: LLM, pair: Pair, bandwidth: Bandwidth) -> Figures:
 def _against(plain: OfflineRun, rate: float) -> Figures:
     plain_rate = sum(answer.num_output_tokens for answer in plain.answers) / max(plain.duration, 1e-9)
     return {"baseline_output_throughput": plain_rate, "speed_up": rate / plain_rate}
+
+
+def decode_seconds(answers: Sequence[Answer]) -> float | None:
+    """Mean seconds per token after the first, all tokens alike; None where no answer has two."""
+    timed = [answer for answer in answers if not answer.error and answer.num_output_tokens > 1]
+    num_tokens = sum(answer.num_output_tokens - 1 for answer in timed)
+    return sum(answer.latency - answer.ttft for answer in timed) / num_tokens if num_tokens else None
+
+
+def decode_speed_up(own: Sequence[Answer], plain: Sequence[Answer]) -> float | None:
+    """How much sooner the next token comes than without speculation."""
+    mine, others = decode_seconds(own), decode_seconds(plain)
+    return others / mine if mine and others else None
+
+
+def _add_speed_ups(found: Figures, pair: Pair) -> None:
+    """To all together and to each category."""
+    if pair.plain is None:
+        return
+    found["decode_speed_up"] = decode_speed_up(pair.own.answers, pair.plain.answers)
+    for name, figures in found["categories"].items():
+        own, plain = (
+            [answer for answer in run.answers if answer.question.category == name]
+            for run in (pair.own, pair.plain)
+        )
+        figures["decode_speed_up"] = decode_speed_up(own, plain)
 
 
 def throughput_lines(figures: Figures) -> list[str]:

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from specserve.bench import latency, offline_figures, throughput
+from specserve.bench.answers import Answer
+from specserve.bench.dataset import Question
 from specserve.bench.latency import latency_figures, latency_lines
 from specserve.bench.offline import OfflineRun
 from specserve.bench.offline_figures import Pair
+from specserve.bench.throughput import decode_speed_up
 from specserve.errors import ConfigError
 from specserve.ops.probe import Probes
 from tests.support.native import library
@@ -96,6 +99,8 @@ def test_throughput_tells_rates_by_category(
     assert found["requests_per_second"] == pytest.approx(4 / found["elapsed_time"])
     assert set(found["categories"]) == {"a", "b"}
     assert found["text_kept"] == 1.0
+    speed_ups = [found["categories"][name]["decode_speed_up"] for name in "ab"]
+    assert min(speed_ups) <= found["decode_speed_up"] <= max(speed_ups)
     assert found["spec_decode_num_drafts"] > 0
     assert found["output_sha256_of"] == "ids"
     lines = capsys.readouterr().out.splitlines()
@@ -139,6 +144,18 @@ def test_noise_with_speculation_is_warned_about(model: str, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         latency.run({"model": model, "speculative_config": SPECULATION, **ENGINE, **SMALL_BATCH})
     assert "Prompts here are noise, and no drafter can guess" in caplog.text
+
+
+def test_the_speed_up_of_decoding_weighs_tokens_alike() -> None:
+    def answer(seconds: float, num_tokens: int, error: str = "") -> Answer:
+        chunks = (1.0, 1.0 + seconds)
+        return Answer(Question("x", "a", 9), 0.0, chunks, chunks[-1], "", 1, num_tokens, error=error)
+
+    own = [answer(1.0, 11), answer(2.0, 11), answer(99.0, 11, "broken"), answer(0.0, 1)]
+    plain = [answer(3.0, 11), answer(6.0, 16)]
+    assert decode_speed_up(own, plain) == pytest.approx((9.0 / 25) / (3.0 / 20))
+    assert decode_speed_up([answer(0.0, 1)], plain) is None
+    assert decode_speed_up([], []) is None
 
 
 def test_latency_figures_are_of_whole_rounds() -> None:
