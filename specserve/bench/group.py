@@ -12,6 +12,7 @@ from specserve.config.bench_serving import (
     DatasetFlags,
     LatencyFlags,
     LaunchFlags,
+    PageFlags,
     ReportFlags,
     ServeFlags,
     ThroughputFlags,
@@ -50,6 +51,16 @@ BENCHMARKS: Mapping[str, tuple[str, Command]] = {
             "Tokens per second of many questions in this process.",
             (ThroughputFlags, DatasetFlags, SamplingFlags, EngineConfig, SpeculativeFlags),
             "model",
+        ),
+    ),
+    "report": (
+        "specserve.bench.page",
+        Command(
+            "bench report",
+            "A page with plots, from the files of other benchmarks.",
+            (PageFlags,),
+            "files",
+            takes_many=True,
         ),
     ),
     "kernels": (

@@ -211,6 +211,16 @@ class ThroughputFlags:
         settle(self)
 
 
+@dataclass(frozen=True, slots=True)
+class PageFlags:
+    """Of `bench report`: a page from files that other benchmarks wrote."""
+
+    output: str = option("report.html", TEXT, "file of the page")
+
+    def __post_init__(self) -> None:
+        settle(self)
+
+
 def _known_time(name: str, key: str) -> None:
     if name not in TIMES:
         raise ConfigError(f"{key}: {name!r} is none of {', '.join(TIMES)}.", key)

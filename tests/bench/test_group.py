@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specserve import cli
-from specserve.bench import fidelity, group, kernels, latency, overhead, serve, throughput
+from specserve.bench import fidelity, group, kernels, latency, overhead, page, serve, throughput
 from specserve.bench.group import ANNOUNCED, BENCHMARKS, choose
 from specserve.errors import ConfigError, NotBuiltYet
 
@@ -115,6 +115,7 @@ def test_mistakes_are_told_before_the_benchmark_is_imported(
                 "seed": "3",
             },
         ),
+        ("report a.json b.json --output f", page, {"files": ["a.json", "b.json"], "output": "f"}),
         ("overhead --steps 96 --rounds 5", overhead, {"steps": "96", "rounds": "5"}),
         (
             "overhead m --spec-method ngram --spec-tokens 4",
