@@ -28,7 +28,8 @@ Messages = list[dict[str, Any]]
 
 @dataclass(slots=True)
 class CompletionOutput:
-    """One of a request's n texts. `logprobs` has one entry per token of `token_ids`."""
+    """One of a request's n texts. `logprobs` has one entry per token of `token_ids`; `kv_transfer_params`
+    says where the file with its hidden states is, or why there is none."""
 
     index: int
     text: str = ""
@@ -37,6 +38,7 @@ class CompletionOutput:
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     spec_decode_metrics: SpecDecodeMetrics | None = None
+    kv_transfer_params: Mapping[str, str] | None = None
 
     @property
     def cumulative_logprob(self) -> float | None:
@@ -52,6 +54,7 @@ class CompletionOutput:
             self.logprobs = (self.logprobs or []) + output.logprobs
         self.finish_reason, self.stop_reason = output.finish_reason, output.stop_reason
         self.spec_decode_metrics = output.spec_decode_metrics
+        self.kv_transfer_params = output.kv_transfer_params
 
 
 @dataclass(slots=True)
@@ -66,6 +69,11 @@ class RequestOutput:
     prompt_logprobs: list[Logprobs | None] | None = None
     num_cached_tokens: int = 0
     lossy_rule: str | None = None
+
+    @property
+    def kv_transfer_params(self) -> Mapping[str, str] | None:
+        """Those of the first text."""
+        return self.outputs[0].kv_transfer_params
 
     @property
     def finished(self) -> bool:

@@ -19,6 +19,7 @@ MIN_TEMPERATURE = 0.01  # a smaller one that is not greedy is raised to this: lo
 MAX_STOP_STRINGS = 4
 MAX_BAD_WORDS = 128
 MAX_N = 128
+TRANSFER, INCLUDE_OUTPUT = "kv_transfer_params", "include_output_tokens"
 NO_BEAM_SEARCH = (
     "beam search is not offered, with or without speculation; draw several texts with n and a temperature, "
     "and compare their logprobs."
@@ -79,7 +80,8 @@ class SamplingParams:
     `temperature` 0 is greedy; `top_k` 0 or -1 is off; `max_tokens` None is as many as the context
     holds; `logprobs` n asks for the chosen token and the n best, -1 for all; `seed` None draws a fresh one;
     `speculation` is a `Speculation` or a mapping of its fields; `prediction` says what the text may be like,
-    as text, token ids, or OpenAI's object; `extra_args` is for logits processors.
+    as text, token ids, or OpenAI's object; `extra_args` is for logits processors, but for
+    `kv_transfer_params` in it, which is for drafters that write files.
     """
 
     n: int = 1
@@ -239,3 +241,25 @@ def _check_mappings(p: SamplingParams) -> None:
     predicted_content(p.prediction)
     if p.extra_args is not None and not isinstance(p.extra_args, Mapping):
         raise InvalidRequest(f"extra_args must be an object, got {p.extra_args!r}.", "extra_args")
+    transfer_params(p.extra_args)
+
+
+def transfer_params(extra_args: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What a request asks of a drafter that writes files; keys that are nobody's here have no effect."""
+    given = (extra_args or {}).get(TRANSFER)
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidRequest(f"{TRANSFER} must be an object, got {given!r}.", TRANSFER)
+    key = f"{TRANSFER}.{INCLUDE_OUTPUT}"
+    includes_output = given.get(INCLUDE_OUTPUT)
+    if includes_output is not None and not isinstance(includes_output, bool):
+        raise InvalidRequest(f"{key} must be true or false, got {includes_output!r}.", key)
+    key = f"{TRANSFER}.hidden_states_path"
+    if given.get("hidden_states_path") is not None:
+        raise InvalidRequest(
+            f"{key}={given['hidden_states_path']!r} cannot be chosen: files go to the server's "
+            f"shared_storage_path. Leave it out; the reply says where the file is.",
+            key,
+        )
+    return given

@@ -8,9 +8,9 @@ Order of reading: what a user asks (`SamplingParams`, `Request`), what a step is
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specserve.counts import DraftStats as DraftStats
 from specserve.counts import SourceCounts as SourceCounts
@@ -33,6 +33,7 @@ class Request:
     `params.max_tokens` may still be None (as many as the context holds). `tenant` separates shared
     pages: API key and cache salt together. `arrival` is on the clock of `time.monotonic`, seconds.
     `predicted_token_ids` is what the output may be like, by whoever asks for it: a source of guesses.
+    Without a `request_id` nothing is kept of it.
     """
 
     request_id: str
@@ -174,6 +175,21 @@ class Verdict:
 # --- what became true -------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class Transfer:
+    """vLLM's `kv_transfer_params` of one sequence, for a drafter that keeps rows of it in a file.
+
+    `name` is unlike any other sequence's of this engine; "" if nothing shall be kept. `asked` came with the
+    request, and what the drafter has `told` by the time it forgets the sequence goes with its last output.
+    `is_whole` is known by then: the text came to its own end.
+    """
+
+    name: str = ""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    told: dict[str, str] = field(default_factory=dict)
+    is_whole: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Positions `[start, end)` of sequence `seq_id` are now true.
@@ -182,7 +198,7 @@ class Commit:
     is known for every committed row. `row` is the step's row of position `start`. `block_table` is a live
     view of the sequence's pages, for drafters with layers. The same after a prompt chunk, a verification,
     or a recomputation. The first `num_prompt` tokens were given, the others generated; what is remembered of
-    them beyond this sequence may serve its `tenant` only.
+    them beyond this sequence may serve its `tenant` only. `transfer` is live, too.
     """
 
     seq_id: int
@@ -194,6 +210,7 @@ class Commit:
     num_prompt: int = 0
     tenant: str = ""
     num_preemptions: int = 0
+    transfer: Transfer = field(default_factory=Transfer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +236,7 @@ class Needs:
     successors: int = 0  # how many tokens past p its row p depends on
     draft_slots: int = 0  # extra input rows per request in the drafter's own batch
     prediction: bool = False  # it guesses only where an ask has `predicted`
+    guesses: bool = True  # False: it only listens, and is not worth asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +317,7 @@ class Output:
     num_cached_tokens: int = 0
     spec_decode_metrics: SpecDecodeMetrics | None = None  # with the last output only
     stats: FinishedStats | None = None  # with the last output only
+    kv_transfer_params: Mapping[str, str] | None = None  # with the last output, if a drafter left a file
 
 
 @dataclass(slots=True)

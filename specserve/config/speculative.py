@@ -120,6 +120,21 @@ class SpeculativeConfig:
     draft_model_config: Mapping[str, Any] | None = option(
         None, MAPPING, "extract_hidden_states: which layers, under hf_config"
     )
+    shared_storage_path: str | None = option(
+        None, TEXT, "extract_hidden_states: folder for the files", like="hidden_states among temporary files"
+    )
+    include_output_tokens: bool = option(
+        False, SWITCH, "extract_hidden_states: rows of generated tokens too, but for the last one"
+    )
+    hidden_states_dtype: str = option(
+        "float32",
+        TEXT,
+        "extract_hidden_states: element type in the files",
+        choices=("float32", "bfloat16", "float16"),
+    )
+    hidden_states_max_bytes: int = option(
+        10 * 2**30, COUNT, "extract_hidden_states: bytes of all files together", low=0
+    )
     parallel_drafting: bool = option(False, SWITCH, "all k guesses in one pass; draft_model or eagle3")
     use_heterogeneous_vocab: bool = option(False, SWITCH, "draft_model: vocabularies may differ")
     index_share_for_mtp_iteration: bool | None = option(None, SWITCH, "mtp: share indices between iterations")

@@ -41,7 +41,8 @@ class Member:
 
     def may_answer(self, ask: Ask) -> bool:
         is_wanted = ask.source is None or ask.source == self.name
-        return is_wanted and (not self.drafter.needs.prediction or bool(ask.predicted))
+        needs = self.drafter.needs
+        return is_wanted and needs.guesses and (not needs.prediction or bool(ask.predicted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,8 @@ def united(needs: Sequence[Needs]) -> Needs:
         reads=tuple(dict.fromkeys(layer for one in needs for layer in one.reads)),
         successors=max(one.successors for one in needs),
         draft_slots=max(one.draft_slots for one in needs),
-        prediction=all(one.prediction for one in needs),
+        prediction=all(one.prediction for one in needs if one.guesses),
+        guesses=any(one.guesses for one in needs),
     )
 
 

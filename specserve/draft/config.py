@@ -128,7 +128,7 @@ def _num_tokens(given: Given, drafting: Drafting) -> int:
         if name == "mtp" and predicted is not None and k > predicted:
             logger.warning("num_speculative_tokens=%d runs %d MTP layers more than once.", k, predicted)
         return k
-    k = default_tokens(name, drafting.checkpoint)
+    k = default_tokens(name, drafting.checkpoint) if drafting.method.guesses else 1
     if name == "suffix":
         k = given.get("suffix_decoding_max_tree_depth", DEFAULT_TREE_DEPTH)
         logger.warning("num_speculative_tokens was not given; taking suffix_decoding_max_tree_depth=%d.", k)

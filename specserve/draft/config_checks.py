@@ -42,7 +42,7 @@ def check_method_keys(config: SpeculativeConfig, case: Case) -> None:
     if config.drafters is not None and case.method.model != "members":
         raise _only("drafters", "chain", name)
     if name == "extract_hidden_states":
-        _check_extraction(config)
+        _check_extraction(config, case.target)
     if case.method.model == "class" and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", config.model):
         raise ConfigError(
             f"{name} needs a full module path in model, as package.module.Class, or the name of an installed "
@@ -192,16 +192,23 @@ def draft_max_len(case: Case) -> int:
     return found
 
 
-def _check_extraction(config: SpeculativeConfig) -> None:
+def _check_extraction(config: SpeculativeConfig, target: TargetInfo) -> None:
     if config.num_speculative_tokens != 1:
         raise ConfigError(
             f"extract_hidden_states needs num_speculative_tokens=1, got {config.num_speculative_tokens}.",
             "num_speculative_tokens",
         )
-    hf_config = (config.draft_model_config or {}).get("hf_config") or {}
-    if not hf_config.get("eagle_aux_hidden_state_layer_ids"):
-        key = "eagle_aux_hidden_state_layer_ids"
+    key, most = "eagle_aux_hidden_state_layer_ids", target.num_layers
+    layers = ((config.draft_model_config or {}).get("hf_config") or {}).get(key)
+    if not layers:
         raise ConfigError(f"{key} must be set in draft_model_config.hf_config: the layers to export.", key)
+    is_list = isinstance(layers, list | tuple) and all(type(layer) is int for layer in layers)
+    if not is_list or not all(0 <= layer <= most for layer in layers) or len(set(layers)) < len(layers):
+        raise ConfigError(
+            f"{key} must hold different layers from 0 (the embedding) to {most} (before the last norm), got "
+            f"{layers!r}.",
+            key,
+        )
 
 
 def _only(key: str, method: str, got: str) -> ConfigError:

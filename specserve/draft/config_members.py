@@ -65,6 +65,6 @@ def inherit(given: Given, method: Method | None, rule: str, draw: str, k: int | 
     found = {**given, "rejection_sample_method": rule}
     if draw != "greedy" and (method is None or method.samples):
         found.setdefault("draft_sample_method", draw)
-    if k is not None:
+    if k is not None and (method is None or method.guesses):
         found.setdefault("num_speculative_tokens", k)
     return found

@@ -24,7 +24,8 @@ class Method:
     "members": there is none, but `drafters`.
 
     `samples`: the drafter has probabilities and may draw from them. `can_run_async`: vLLM schedules it
-    asynchronously. `uses_target`: it reads the target's rows. `keys` belong to it alone.
+    asynchronously. `uses_target`: it reads the target's rows. One that never `guesses` wants nothing but to
+    follow the texts. `keys` belong to it alone.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Method:
     samples: bool = False
     can_run_async: bool = False
     uses_target: bool = False
+    guesses: bool = True
     keys: tuple[str, ...] = ()
 
     @property
@@ -113,7 +115,19 @@ METHODS = (
     Method("custom_class", model="class", samples=True),
     Method(PREDICTION, build="specserve.draft.prediction:build"),
     Method(CHAIN, model="members", samples=True, keys=("drafters",)),
-    Method("extract_hidden_states", uses_target=True, keys=("draft_model_config",)),
+    Method(
+        "extract_hidden_states",
+        build="specserve.draft.extract_hidden_states:build",
+        uses_target=True,
+        guesses=False,
+        keys=(
+            "draft_model_config",
+            "shared_storage_path",
+            "include_output_tokens",
+            "hidden_states_dtype",
+            "hidden_states_max_bytes",
+        ),
+    ),
 )
 ALIASES = {"[ngram]": "ngram"}
 SAME_DRAFTER = {"ngram_gpu": "ngram"}  # one drafter under two names

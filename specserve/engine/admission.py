@@ -14,10 +14,10 @@ from specserve.kv.pages import BlockTable
 from specserve.kv.prefix import root_key
 from specserve.sampling.process import SequenceSampling
 from specserve.sampling.processors import LogitsProcessor, of_request
-from specserve.sampling_params import predicted_content
+from specserve.sampling_params import predicted_content, transfer_params
 from specserve.text.stream import TextStream
 from specserve.text.tokenizer import Tokenizer
-from specserve.types import Request, SamplingParams, SpecDecodeMetrics, Speculation
+from specserve.types import Request, SamplingParams, SpecDecodeMetrics, Speculation, Transfer
 
 SEED_MASK = 2**64 - 1
 
@@ -45,6 +45,12 @@ def predicted_ids(params: SamplingParams, tokenizer: Tokenizer, max_model_len: i
         text = tokenizer.beginning(content, max_model_len)
         content = tokenizer.encode(text, add_special_tokens=False)
     return content[:max_model_len]
+
+
+def _name_for_files(request: Request, index: int) -> str:
+    """The request's, and which of its choices this is if there are several."""
+    name = request.request_id
+    return f"{name}.{index}" if name and request.params.n > 1 else name
 
 
 class Admission:
@@ -197,6 +203,7 @@ class Admission:
             num_spec_tokens=num_spec_tokens,
             wanted_source=self._loaded.source_for(asked),
             spec=self._metrics(params, num_spec_tokens),
+            transfer=Transfer(_name_for_files(request, index), transfer_params(params.extra_args)),
         )
 
     def _stop_ids(self, params: SamplingParams) -> frozenset[int]:

@@ -74,6 +74,7 @@ def _commit(item: Scheduled, end: int) -> Commit:
         seq.num_prompt,
         seq.request.tenant,
         seq.num_preemptions,
+        seq.transfer,
     )
 
 

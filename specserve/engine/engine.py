@@ -216,6 +216,7 @@ class Engine:
         ending = [seq for seq in seqs if not seq.is_forgotten]
         for seq in ending:
             seq.is_forgotten = True
+            seq.transfer.is_whole = seq.finish_reason in ("stop", "length")
         if ending:
             self.drafter.forget([seq.seq_id for seq in ending])
 

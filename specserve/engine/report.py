@@ -26,6 +26,7 @@ def take_output(seq: Sequence) -> Output:
         num_cached_tokens=seq.num_cached_tokens or 0,
         spec_decode_metrics=seq.spec if is_finished else None,
         stats=seq.finished_stats() if is_finished else None,
+        kv_transfer_params=(seq.transfer.told or None) if is_finished else None,
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from specserve.kv.pages import BlockTable
 from specserve.sampling.process import SequenceSampling
 from specserve.text.stream import TextStream
-from specserve.types import DraftProbs, FinishedStats, Logprobs, Request, SpecDecodeMetrics
+from specserve.types import DraftProbs, FinishedStats, Logprobs, Request, SpecDecodeMetrics, Transfer
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +41,7 @@ class Sequence:
     num_spec_tokens: int = 0
     wanted_source: str | None = None
     spec: SpecDecodeMetrics | None = None
+    transfer: Transfer = field(default_factory=Transfer)
 
     output: list[int] = field(default_factory=list)  # tokens[num_prompt:], kept beside for whoever counts it
     computed: int = 0

@@ -30,7 +30,7 @@ from specserve.types import FinishedStats, Output, Request, SamplingParams, Step
 logger = logging.getLogger(__name__)
 
 Record = Callable[[StepStats], None]
-WARM_UP = "warm-up"
+WARM_UP = ""  # a request without a name: nobody keeps anything of it
 
 
 class EngineThreadWork(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,6 +92,7 @@ class Choice:
         self.prompt = prompt
         self.offsets = Offsets(form.tokenizer, form.skips_special)
         self.prompt_logprobs: list[Logprobs | None] | None = None
+        self.transfer: Mapping[str, str] | None = None
         self.is_first = True  # nothing shown yet
         self._shows_tokens = form.shows_tokens
         self._shows_output = form.shows_output

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from specserve.errors import InvalidRequest
+from specserve.sampling_params import TRANSFER
 from specserve.server.schema import ChatBody, CompletionBody, GenerationBody
 from specserve.types import SamplingParams
 
@@ -62,7 +63,7 @@ def sampling_params(body: GenerationBody, defaults: Mapping[str, Any]) -> Sampli
             given[name] = value
     given["max_tokens"] = _max_tokens(body, defaults)
     given["seed"] = None if body.seed == -1 else body.seed
-    given["extra_args"] = body.vllm_xargs
+    given["extra_args"] = _extra_args(body)
     given["logprobs"] = _logprobs(body)
     given["prediction"] = body.prediction.text if body.prediction is not None else None
     if body.logit_bias:
@@ -95,6 +96,12 @@ def _written(body: GenerationBody) -> dict[str, str]:
         if body.max_completion_tokens is not None:
             names["max_tokens"] = "max_completion_tokens"
     return names
+
+
+def _extra_args(body: GenerationBody) -> dict[str, Any] | None:
+    if body.kv_transfer_params is None:
+        return body.vllm_xargs
+    return {**(body.vllm_xargs or {}), TRANSFER: body.kv_transfer_params}
 
 
 def _max_tokens(body: GenerationBody, defaults: Mapping[str, Any]) -> int | None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specserve.draft.config_methods import PREDICTION
+from specserve.sampling_params import TRANSFER
 from specserve.server import figures
 from specserve.server.choices import Choice, Form, completion, delta, message
 from specserve.server.jobs import Job
@@ -69,9 +70,10 @@ class Reply:
             self._count(output).hold(output)
         build = message if self._is_chat else completion
         choices = list(self._choices.values())
-        shown = [build(choice, choice.take(), self._form) for choice in choices]
+        shown = [build(choice, choice.take(), self._form) | self._transfer(choice) for choice in choices]
         prompt = self._form.prompt_fields(choices[0]) if self._is_chat else {}
         body = {**self._head, "choices": shown, "usage": self._usage, **prompt}
+        body |= self._only_transfer()
         return body | self._metrics(outputs[-1]) | self._timings(outputs[-1])
 
     # --- stream -------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ class Reply:
 
     def _frame(self, choice: Choice, last: Output) -> str:
         build = delta if self._is_chat else completion
-        shown = build(choice, choice.take(), self._form)
+        shown = build(choice, choice.take(), self._form) | self._transfer(choice)
         return self._chunk([shown], self._last_words(last) if last.finish_reason is not None else {})
 
     def _text_frame(self, choice: Choice) -> str:
@@ -147,6 +149,7 @@ class Reply:
             self._num_cached[output.request_id] = output.num_cached_tokens
         if output.finish_reason is not None:
             self._num_open -= 1
+            choice.transfer = output.kv_transfer_params
             self._count_predicted(output.spec_decode_metrics)
         return choice
 
@@ -168,7 +171,15 @@ class Reply:
     def _last_words(self, output: Output) -> dict[str, Any]:
         """Beside a choice's end in a stream; what speculation did is with the usage, if that is to come."""
         metrics = self._metrics(output) if self._asks_for_speculation and not self._has_usage else {}
-        return metrics | self._timings(output)
+        return metrics | self._timings(output) | self._only_transfer()
+
+    def _only_transfer(self) -> dict[str, Any]:
+        """Of a reply with one choice, beside it as in vLLM's; of others, in each choice."""
+        transfer = next(iter(self._choices.values())).transfer if self._job.is_single else None
+        return {TRANSFER: transfer} if transfer else {}
+
+    def _transfer(self, choice: Choice) -> dict[str, Any]:
+        return {TRANSFER: choice.transfer} if choice.transfer and not self._job.is_single else {}
 
     def _timings(self, last: Output) -> dict[str, Any]:
         if not self._has_timings or last.stats is None:

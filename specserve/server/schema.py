@@ -134,6 +134,7 @@ class GenerationBody(BaseModel):
     timings: bool | None = None
     timings_per_token: bool | None = None
     vllm_xargs: dict[str, Any] | None = None  # for logits processors
+    kv_transfer_params: dict[str, Any] | None = None  # for drafters that write files
     speculation: Annotated[Any, WithJsonSchema(SPECULATION)] = None  # `SamplingParams` looks inside
     prediction: Prediction | None = None
 

@@ -140,12 +140,20 @@ def test_a_dotted_path_is_a_class(method: dict[str, str]) -> None:
     assert (config.method, config.model, config.extra) == ("custom_class", "my.package.Drafter", {"own": 1})
 
 
-def test_hidden_states_are_announced_with_their_layers() -> None:
-    raw = {"method": "extract_hidden_states", "num_speculative_tokens": 1}
-    layers = {"draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": [1, 2]}}}
-    assert unbuilt({**raw, **layers}) == "method 'extract_hidden_states' is not built yet."
-    assert "eagle_aux_hidden_state_layer_ids must be set" in refused(raw)
-    assert "needs num_speculative_tokens=1, got 2" in refused({**raw, **layers, "num_speculative_tokens": 2})
+def hidden_states(*layers: Any, **keys: Any) -> dict[str, Any]:
+    config = {"hf_config": {"eagle_aux_hidden_state_layer_ids": list(layers)}}
+    return {"method": "extract_hidden_states", "draft_model_config": config, **keys}
+
+
+def test_hidden_states_need_their_layers_and_no_number() -> None:
+    assert resolve(hidden_states(0, 8, 2)).num_speculative_tokens == 1
+    assert "needs num_speculative_tokens=1, got 2" in refused(hidden_states(1, num_speculative_tokens=2))
+    for given in ({"method": "extract_hidden_states"}, hidden_states()):
+        assert "eagle_aux_hidden_state_layer_ids must be set" in refused(given)
+    for layers in ((9,), (-1,), (2, 2), ("2",), (True,)):
+        assert "different layers from 0 (the embedding) to 8 (before the last norm)" in refused(
+            hidden_states(*layers)
+        )
 
 
 # --- which model ----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 import gguf
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -141,6 +142,38 @@ def greedy(oracle: LlamaForCausalLM, prompt: list[int], length: int) -> list[int
         pad_token_id=0,
     )
     return whole[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("is_eager", [False, True], ids=["native", "eager"])
+def test_extracted_states_are_those_of_transformers(
+    oracle: LlamaForCausalLM, tmp_path: Path, is_eager: bool
+) -> None:
+    """Of the embedding, a layer in the middle, and the last but one, of prompt and output."""
+    layers = [0, 15, 29]
+    config = {
+        "method": "extract_hidden_states",
+        "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": layers}},
+        "shared_storage_path": str(tmp_path),
+        "include_output_tokens": True,
+    }
+    llm = LLM(
+        "smollm2-135m",
+        dtype="float32",
+        enforce_eager=is_eager,
+        max_model_len=128,
+        max_num_batched_tokens=8,
+        speculative_config=config,
+    )
+    params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+    for reply in llm.generate(list(PROMPTS[:3]), params):
+        assert reply.kv_transfer_params is not None
+        found = load_file(reply.kv_transfer_params["hidden_states_path"])
+        ids = [*reply.prompt_token_ids, *reply.outputs[0].token_ids][:-1]
+        assert found["token_ids"].tolist() == ids
+        with torch.no_grad():
+            states = oracle(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        expected = torch.stack([states[layer][0] for layer in layers], 1)
+        torch.testing.assert_close(found["hidden_states"], expected, atol=1e-3, rtol=1e-4)
 
 
 def test_the_file_lies_where_the_package_is() -> None:
