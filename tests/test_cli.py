@@ -104,7 +104,7 @@ def test_the_version_is_the_packages(
             "check --per-request-spec-decode-metrics summary",
             "per_request_spec_decode_metrics='summary' needs",
         ),
-        ("bench latency --input-len 3", "specserve bench latency is not built yet."),
+        ("bench compare --quick", "specserve bench compare is not built yet."),
         ("train", "specserve train is not built yet."),
         ("chat --url http://x/v1 --dtype float32", "dtype is for a model in this process"),
     ],
