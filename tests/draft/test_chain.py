@@ -124,6 +124,20 @@ def test_where_one_member_alone_may_answer_nothing_is_weighed() -> None:
     assert propose(drafter, ask([0], source="reader"), ask([0], 1)) == [(None, []), ("lookup", [1, 2])]
 
 
+def test_one_that_only_listens_is_never_asked_and_stands_in_nobody_s_way() -> None:
+    listener = Source([], needs=Needs(features=(1,), guesses=False))
+    lookup, network = Source([1], match=1), Source([2] * 4, needs=NETWORK)
+    alone = chain(listener=listener, lookup=lookup)
+    assert propose(alone, ask([0])) == [("lookup", [1])]
+    assert alone._texts == {}
+    drafter = chain(listener=listener, lookup=lookup, network=network)
+    for _ in range(20):
+        assert propose(drafter, ask([0])) == [("network", [2] * 4)]
+    assert not listener.asks
+    assert propose(drafter, ask([0], source="listener")) == [(None, [])]
+    assert (drafter.needs.guesses, chain(listener=listener).needs.guesses) == (True, False)
+
+
 def test_a_network_is_asked_only_where_it_promises_more() -> None:
     lookup, network = Source([1] * 8, match=20), Source([2] * 4, needs=NETWORK)
     assert propose(chain(lookup=lookup, network=network), ask([0])) == [("lookup", [1] * 8)]
