@@ -23,16 +23,15 @@ from turns import NONE, answer_all, contestants, load, remember
 from workers import moment
 
 from specserve.bench.report import machine
+from specserve.draft.config_spelled import DEFAULT, NGRAM, SUFFIX
 from specserve.text.chat import render
 from specserve.text.tokenizer import Tokenizer
 
-NGRAM = {"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4}
-SUFFIX = {"method": "suffix", "num_speculative_tokens": 8}
-DRAFTERS: dict[str, dict[str, Any]] = {
-    "ngram 3": {**NGRAM, "num_speculative_tokens": 3},
+DRAFTERS: dict[str, Mapping[str, Any]] = {
+    "ngram 3": NGRAM,
     "ngram 8": {**NGRAM, "num_speculative_tokens": 8},
     "suffix 8": SUFFIX,
-    "suffix 8, alone": {**SUFFIX, "suffix_decoding_cache": "off"},
+    "default chain": DEFAULT,
 }
 ONE_OF_SIX = ("translation", "summarization", "qa", "rag", "math_reasoning")  # a group each; the rest is chat
 TYPICAL = "let each step take what steps of as many rows take in the median, where a machine has other work"
