@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tokens_per_step import DRAFTERS, Line, prompt_of, read_lines, read_questions, show
+from tokens_per_step import DRAFTERS, KEYS, Line, prompt_of, read_lines, read_questions, show
 from turns import NONE, Contestant, contestants
 
 from specserve.config.engine import engine_config
@@ -86,7 +86,7 @@ def main() -> None:
     ]
     everyone = contestants(engine_config({"model": options.model}), options.drafters)
     lines = [line for name, one in everyone.items() for line in lines_of(name, one, given, options)]
-    show(f"{len(given)} answers", lines, list(everyone))
+    show(f"{len(given)} answers", lines, list(everyone), KEYS)
 
 
 if __name__ == "__main__":

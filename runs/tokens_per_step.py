@@ -34,6 +34,7 @@ DRAFTERS: dict[str, Mapping[str, Any]] = {
     "default chain": DEFAULT,
 }
 ONE_OF_SIX = ("translation", "summarization", "qa", "rag", "math_reasoning")  # a group each; the rest is chat
+KEYS = ("group", "category")  # a table each
 TYPICAL = "let each step take what steps of as many rows take in the median, where a machine has other work"
 
 Line = Mapping[str, Any]  # an `Answer` and whose it is
@@ -70,7 +71,8 @@ def prompt_of(question: Question, tokenizer: Tokenizer) -> list[int]:
 def read_lines(path: Path) -> list[Line]:
     """Answers of earlier runs; their first lines are about the runs."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [line for line in map(json.loads, lines) if "question" in line]
+    answers = (line for line in map(json.loads, lines) if "question" in line)
+    return [{**line, "group": group_of(line["category"])} for line in answers]
 
 
 # --- asking ---------------------------------------------------------------------------------------
@@ -189,14 +191,10 @@ def main() -> None:
     for weight_class in options.classes:
         ask_all(weight_class, questions, read_lines(options.lines), options)
         own = [line for line in read_lines(options.lines) if line["class"] == weight_class]
-        own = [
-            {**line, "group": group_of(line["category"])}
-            for line in own
-            if line["question"] in numbers and line["drafter"] in names
-        ]
+        own = [line for line in own if line["question"] in numbers and line["drafter"] in names]
         drafting = show_drafting(own, names)
         timed = at_typical_cost(own) if options.typical else own
-        shown = show(weight_class, timed, names, ["group", "category"])
+        shown = show(weight_class, timed, names, KEYS)
         tables[weight_class] = {**shown, "draft_ms": drafting}
     print(json.dumps(about))
     if options.json:
