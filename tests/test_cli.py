@@ -223,7 +223,7 @@ def test_check_prints_the_resolved_configuration(capsys: pytest.CaptureFixture[s
         "--kv-cache-memory-bytes",
         "100M",
         "--api-key",
-        "hidden",
+        "sk-s3cr3t",
     ]
     assert cli.main([*line, "--enforce-eager"]) == 0
     text = capsys.readouterr().out
@@ -232,7 +232,7 @@ def test_check_prints_the_resolved_configuration(capsys: pytest.CaptureFixture[s
     assert found["speculation"]["prompt_lookup_max"] == 5
     assert found["kv_cache"].startswith("CPU KV cache size: 2,")
     assert found["model"]["weights"] == "float32"
-    assert "hidden" not in text
+    assert "sk-s3cr3t" not in text
 
 
 @pytest.mark.model
