@@ -29,6 +29,7 @@ class NotBuiltYet(UserError):
 
     def __init__(self, name: str, param: str | None = None) -> None:
         super().__init__(f"{name} is not built yet.", param)
+        self.name = name
 
 
 class Overloaded(UserError):

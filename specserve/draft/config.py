@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specserve.config.speculative import DEFAULT_TREE_DEPTH
+from specserve.config.speculative import DEFAULT_TREE_DEPTH, MAX_SPECULATIVE_TOKENS
 from specserve.config.speculative import SpeculativeConfig as SpeculativeConfig
 from specserve.draft.config_checkpoint import default_tokens, predicted_tokens
 from specserve.draft.config_checks import CHECKS, Case, attention_backend, draft_max_len
@@ -130,7 +130,8 @@ def _num_tokens(given: Given, drafting: Drafting) -> int:
         return k
     k = default_tokens(name, drafting.checkpoint) if drafting.method.guesses else 1
     if name == "suffix":
-        k = given.get("suffix_decoding_max_tree_depth", DEFAULT_TREE_DEPTH)
+        depth = given.get("suffix_decoding_max_tree_depth", DEFAULT_TREE_DEPTH)
+        k = min(depth, MAX_SPECULATIVE_TOKENS)
         logger.warning("num_speculative_tokens was not given; taking suffix_decoding_max_tree_depth=%d.", k)
     if k is None:
         raise without_num_tokens(drafting.method)

@@ -8,7 +8,7 @@ from typing import Any
 
 from specserve.draft.config_keys import Given, with_underscores
 from specserve.draft.config_methods import CHAIN, Method
-from specserve.errors import ConfigError
+from specserve.errors import ConfigError, NotBuiltYet
 
 THE_CHAINS = (  # what happens to guesses, whoever made them
     "rejection_sample_method",
@@ -29,8 +29,13 @@ def of_member(number: int) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        param = f"{where}.{error.param}" if error.param else where
-        raise ConfigError(f"{where}: {error}", param) from error
+        raise ConfigError(f"{where}: {error}", _path(where, error.param)) from error
+    except NotBuiltYet as error:
+        raise NotBuiltYet(f"{where}: {error.name}", _path(where, error.param)) from error
+
+
+def _path(where: str, param: str | None) -> str:
+    return f"{where}.{param}" if param else where
 
 
 def members_of(given: Given) -> Sequence[Mapping[str, Any]]:

@@ -15,12 +15,14 @@ import json
 import logging
 import os
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from specserve.draft.suffix_store import Stores, Texts
 
@@ -62,6 +64,8 @@ def encode(mark: Mark, texts: Texts) -> bytes:
 def decode(data: bytes, mark: Mark) -> Texts:
     """Raises `Damaged` or `Foreign`, saying what is wrong."""
     first, _, rest = data.partition(b"\n")
+    if (NAME + VERSION).startswith(data):
+        raise Damaged("it ends in its first line")
     if not first.startswith(NAME):
         raise Foreign("it is no store of the suffix drafter")
     if first != NAME + VERSION:
@@ -69,16 +73,27 @@ def decode(data: bytes, mark: Mark) -> Texts:
     if sha256(data[:-DIGEST_SIZE]).digest() != data[-DIGEST_SIZE:]:
         raise Damaged("its checksum is wrong")
     line, _, ids = rest[:-DIGEST_SIZE].partition(b"\n")
-    header = json.loads(line)
-    found = Mark(header["vocab_size"], header["cache"])
+    try:
+        header = json.loads(line)
+        found = Mark(header["vocab_size"], header["cache"])
+        texts = _texts(header["tenants"], header["texts"], np.frombuffer(ids, IDS))
+    except (ValueError, TypeError, LookupError) as error:
+        raise Damaged(f"its content is none of ours ({error!r})") from error
     if found != mark:
         raise Foreign(f"it was written with {found}, and this is {mark}")
-    ends = accumulate(length for _, length in header["texts"])
-    all_ids = np.frombuffer(ids, IDS)
-    return (
-        (header["tenants"][tenant], all_ids[end - length : end].tolist())
-        for (tenant, length), end in zip(header["texts"], ends, strict=True)
-    )
+    return texts
+
+
+def _texts(
+    tenants: Sequence[str], lengths: Sequence[tuple[int, int]], ids: NDArray[np.int32]
+) -> list[tuple[str, list[int]]]:
+    ends = [0, *accumulate(length for _, length in lengths)]
+    if ends != sorted(ends) or ends[-1] != len(ids):
+        raise ValueError(f"lengths of {ends[-1]} for {len(ids)} ids")
+    return [
+        (tenants[tenant], ids[start:end].tolist())
+        for (tenant, _), (start, end) in zip(lengths, pairwise(ends), strict=True)
+    ]
 
 
 class StoreFile:

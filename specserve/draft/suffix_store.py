@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from heapq import heapify, heappop, heappush
+from itertools import count
 
 from specserve.ops.suffix import Guess, Limits, Tree
 
@@ -30,6 +32,7 @@ class Place:
 
     tree: Tree
     text: int
+    tenant: str
 
     def speculate(self, context: Sequence[int], limits: Limits) -> Guess:
         return self.tree.speculate(self.text, context, limits)
@@ -46,6 +49,10 @@ class Stores:
         self._trees: dict[str, Tree] = {}
         self._num_texts = self._num_tokens = 0
         self._num_appended = 0
+        self._numbers: dict[str, int] = {}  # of the tenants, as they came
+        self._count = count()
+        self._by_share: list[tuple[int, int, str]] = []  # a heap
+        self._changed: set[str] = set()  # whose share is not in it
 
     @property
     def num_bytes(self) -> int:
@@ -69,7 +76,9 @@ class Stores:
         tree = self._trees.get(tenant)
         if tree is None:
             tree = self._trees[tenant] = self._make()
-        place = Place(tree, tree.start())
+            self._numbers[tenant] = next(self._count)
+        self._changed.add(tenant)
+        place = Place(tree, tree.start(), tenant)
         self._num_texts += 1
         if tree.num_texts > self._max_texts:
             self._evict(tenant)
@@ -79,6 +88,7 @@ class Stores:
     def append(self, place: Place, tokens: Sequence[int]) -> None:
         if place.tree.append(place.text, tokens):
             self._num_tokens += len(tokens)
+            self._changed.add(place.tenant)
             self._num_appended += len(tokens)
             self._keep_to_bytes()
 
@@ -102,13 +112,33 @@ class Stores:
 
     def _keep_to_bytes(self) -> None:
         while self.num_bytes > self._max_bytes:
-            self._evict(max(self._trees, key=self._share))
+            self._evict(self._largest())
+
+    def _largest(self) -> str:
+        """Who holds most; of equals the one who came first. The heap has an entry with everybody's share, and
+        stale ones: whoever has changed is pushed again."""
+        for tenant in self._changed:
+            if tenant in self._trees:
+                heappush(self._by_share, self._entry(tenant))
+        self._changed.clear()
+        if len(self._by_share) > 2 * len(self._trees) + 64:
+            self._by_share = [self._entry(tenant) for tenant in self._trees]
+            heapify(self._by_share)
+        while True:
+            _, _, tenant = entry = self._by_share[0]
+            if tenant in self._trees and entry == self._entry(tenant):
+                return tenant
+            heappop(self._by_share)
+
+    def _entry(self, tenant: str) -> tuple[int, int, str]:
+        return -self._share(tenant), self._numbers[tenant], tenant
 
     def _evict(self, tenant: str) -> None:
+        self._changed.add(tenant)
         tree = self._trees[tenant]
         before = tree.num_tokens
         tree.evict()
         self._num_texts -= 1
         self._num_tokens -= before - tree.num_tokens
         if not tree.num_texts:
-            del self._trees[tenant]
+            del self._trees[tenant], self._numbers[tenant]

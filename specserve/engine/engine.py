@@ -212,13 +212,20 @@ class Engine:
         return outputs
 
     def _forget(self, seqs: list[Sequence]) -> None:
-        """Tell the drafter once about each sequence, however often and in whatever way it ended."""
+        """Tell the drafter once about each sequence, however often and in whatever way it ended.
+
+        A drafter that cannot forget costs memory, not an answer, and not the engine where a client went away.
+        """
         ending = [seq for seq in seqs if not seq.is_forgotten]
         for seq in ending:
             seq.is_forgotten = True
             seq.transfer.is_whole = seq.finish_reason in ("stop", "length")
-        if ending:
+        if not ending:
+            return
+        try:
             self.drafter.forget([seq.seq_id for seq in ending])
+        except Exception:
+            logger.exception("The drafter could not forget %d ended sequences", len(ending))
 
 
 def _row_groups(plan: Plan) -> list[RowGroup]:

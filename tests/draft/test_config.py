@@ -225,6 +225,7 @@ def test_the_largest_number_of_tokens() -> None:
 def test_suffix_takes_its_depth_for_the_number(caplog: pytest.LogCaptureFixture) -> None:
     assert resolve({"method": "suffix"}).num_speculative_tokens == 24
     assert "suffix_decoding_max_tree_depth=24" in caplog.text
+    assert resolve({"method": "suffix", "suffix_decoding_max_tree_depth": 500}).num_speculative_tokens == 128
     raw = {"method": "suffix", "suffix_decoding_max_tree_depth": 64}
     assert resolve(raw).num_speculative_tokens == 64
     assert resolve({**raw, "num_speculative_tokens": 8}).num_speculative_tokens == 8

@@ -130,7 +130,7 @@ def test_a_mistake_s_key_is_a_path() -> None:
 
 
 def test_an_announced_member_is_announced() -> None:
-    with pytest.raises(NotBuiltYet, match="method 'eagle3' is not built yet"):
+    with pytest.raises(NotBuiltYet, match=r"drafters\[1\]: method 'eagle3' is not built yet"):
         resolve(chain(NGRAM, {"method": "eagle3", "model": "a/b", "num_speculative_tokens": 3}))
 
 

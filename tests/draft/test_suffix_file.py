@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tests.draft.test_suffix import Writer
 
 TARGET = TargetInfo(model="org/target", vocab_size=1000, max_model_len=2048, num_layers=8, hidden_size=64)
 MARK = Mark(1000, "per-tenant")
+HEADER = b'{"vocab_size": 1000, "cache": "per-tenant", "tenants": ["a"], "texts": '
 TEXTS = [(tenant_name("a"), [1, 2, 3]), (tenant_name("a"), [4]), (tenant_name("b"), [2**31 - 1, 0])]
 
 
@@ -98,6 +100,34 @@ def test_a_smaller_store_takes_over_the_youngest(path: Path) -> None:
     assert not knows(path, "a", suffix_decoding_max_cached_requests=1)
     assert knows(path, "a", suffix_decoding_max_cached_requests=3)
     assert not knows(path, "a", suffix_decoding_max_memory=100)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{}\n",
+        b"[]\n",
+        b"no JSON\n",
+        HEADER + b"[[5, 1]]}\n\0\0\0\0",
+        HEADER + b"[[0, 3]]}\n\0\0\0\0",
+        HEADER + b"[[0, 2], [0, -1]]}\n\0\0\0\0",
+        HEADER + b"[[0, 1]]}\n\0\0\0",
+    ],
+)
+def test_content_that_a_checksum_vouches_for_may_still_be_none_of_ours(path: Path, content: bytes) -> None:
+    body = b"specserve suffix store 1\n" + content
+    path.write_bytes(body + sha256(body).digest())
+    with pytest.raises(Damaged):
+        decode(path.read_bytes(), MARK)
+    learn(path)
+    assert knows(path, "a")
+
+
+@pytest.mark.parametrize("size", [0, 1, 10, 24])
+def test_a_file_that_ends_in_its_first_line_is_written_anew(path: Path, size: int) -> None:
+    path.write_bytes(b"specserve suffix store 1"[:size])
+    learn(path)
+    assert knows(path, "a")
 
 
 # --- when it is written -----------------------------------------------------------------------
@@ -180,7 +210,6 @@ def test_a_damaged_file_is_told_once_and_replaced(path: Path, caplog: pytest.Log
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "it is no store of the suffix drafter"),
         (b"Dear diary,\n", "it is no store of the suffix drafter"),
         (b"specserve suffix store 2\n{}", "its version is b'2', not b'1'"),
         (encode(Mark(32, "per-tenant"), TEXTS), "vocab_size=32"),

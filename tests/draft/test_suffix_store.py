@@ -65,6 +65,19 @@ def test_who_holds_less_than_the_others_loses_nothing_to_them() -> None:
     assert all(is_known(small[0], 10 * i) for i in range(1, 4))
 
 
+def test_the_tenant_who_holds_most_is_found_as_a_search_would_find_him() -> None:
+    random, found = Random(5), stores(max_texts=6, max_bytes=400_000)
+    open_places: list[Place] = []
+    for _ in range(3000):
+        if random.random() < 0.4 or not open_places:
+            open_places.append(found.start(f"t{random.randrange(80)}"))
+        found.append(random.choice(open_places), [1] * random.randint(1, 60))
+        del open_places[:-20]
+        if found._trees:
+            assert found._largest() == max(found._trees, key=found._share)
+    assert len(found._by_share) < 10 * len(found._trees)
+
+
 def test_any_number_of_tenants_fits() -> None:
     held = stores(max_bytes=50_000)
     places = [held.remember(f"{i}", [1, 2, 3]) for i in range(500)]

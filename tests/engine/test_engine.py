@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from specserve.draft.base import NoDraft
 from specserve.draft.ngram import NgramDrafter, Options
 from specserve.engine.engine import Engine
 from specserve.errors import InvalidRequest, Overloaded
@@ -227,3 +228,17 @@ def test_the_snapshot_shows_gauges_and_no_counts() -> None:
     now = engine.snapshot()
     assert (now.num_running, now.num_waiting, now.kv_cache_usage) == (1, 1, 0.25)
     assert (now.num_rows, now.finished, now.drafts) == (0, [], [])
+
+
+def test_a_drafter_that_cannot_forget_costs_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    class Stubborn(NoDraft):
+        def forget(self, seq_ids: list[int]) -> None:
+            raise RuntimeError(f"who are {seq_ids}?")
+
+    engine = make_engine(MODEL, Stubborn())
+    engine.add(request("gone", [1, 2, 3]))
+    engine.step()
+    engine.abort("gone")
+    found = run(engine, [request("stays", [1, 2, 3])])
+    assert found["stays"].finish_reason is not None
+    assert caplog.text.count("could not forget") == 2
