@@ -7,7 +7,7 @@ once, one seed each, any number of guesses.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from typing import Any
@@ -67,6 +67,9 @@ class Toy:
     the index V stands for "nothing yet" and for ids outside the vocabulary."""
 
     rows: Tensor
+    # Memory of `row` and `span`: a million texts have a few hundred beginnings.
+    _row: dict[Text, int] = field(default_factory=dict, repr=False, compare=False)
+    _span: dict[tuple[Text, Text], list[int]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def vocab_size(self) -> int:
@@ -79,6 +82,20 @@ class Toy:
 
     def row(self, prefix: Text) -> int:
         """Where the logits after `prefix` are in `flat`."""
+        found = self._row.get(prefix)
+        if found is None:
+            found = self._row[prefix] = self._find(prefix)
+        return found
+
+    def span(self, prefix: Text, guesses: Text) -> list[int]:
+        """Where the logits after `prefix` and after each of the guesses behind it are."""
+        found = self._span.get((prefix, guesses))
+        if found is None:
+            found = [self.row((*prefix, *guesses[:j])) for j in range(1 + len(guesses))]
+            self._span[prefix, guesses] = found
+        return found
+
+    def _find(self, prefix: Text) -> int:
         v, memory = self.vocab_size, self.rows.dim() - 1
         found = 0
         for token in ((v,) * memory + prefix)[-memory:]:
@@ -154,8 +171,9 @@ def texts(
 
 def rows_of(target: Toy, prefixes: Sequence[Text], draft: Draft) -> Tensor:
     """[R, V]: the 1 + len(draft) rows of every sequence, in order."""
-    texts = zip(prefixes, draft.tokens, strict=True)
-    rows = [target.row((*prefix, *tokens[:j])) for prefix, tokens in texts for j in range(1 + len(tokens))]
+    rows: list[int] = []
+    for prefix, tokens in zip(prefixes, draft.tokens, strict=True):
+        rows += target.span(prefix, tuple(tokens))
     return target.flat[rows]
 
 
@@ -178,14 +196,14 @@ def deterministic(choose: Callable[[Text], int]) -> Guess:
     """Guesses one token after the other, each a function of the text before it."""
 
     @cache
-    def continued(prefix: Text, k: int) -> Text:
+    def continued(prefix: Text, k: int) -> list[int]:
         text = prefix
         for _ in range(k):
             text = (*text, choose(text))
-        return text[len(prefix) :]
+        return list(text[len(prefix) :])
 
     def propose(_ops: Ops, prefixes: list[Text], _seeds: list[int], _indices: list[int], k: int) -> Draft:
-        return Draft([list(continued(prefix, k)) for prefix in prefixes])
+        return Draft([continued(prefix, k) for prefix in prefixes])
 
     return propose
 

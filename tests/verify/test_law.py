@@ -116,11 +116,10 @@ def test_the_law_of_three_tokens_is_the_targets(rule: str, processing: str) -> N
 @pytest.mark.parametrize("processing", PROCESSING)
 @pytest.mark.parametrize("rule", RULES)
 def test_the_law_is_exact_to_a_million_runs(rule: str, processing: str, k: int) -> None:
-    """Every k to a million as it is, one k per processing; the others to a hundred thousand."""
+    """Every rule, processing and k."""
     name, choose = RULES[rule]
     number = list(PROCESSING).index(processing)
-    num_runs = 1_000_000 if processing == "nothing" or number % 3 == k - 1 else 100_000
-    check_cell(load_verifier(name), cell(choose, processing, (k + number) % 3), k, num_runs, 1e-4)
+    check_cell(load_verifier(name), cell(choose, processing, (k + number) % 3), k, 1_000_000, 1e-4)
 
 
 # --- negative controls ------------------------------------------------------------------------
