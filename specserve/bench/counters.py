@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-_LINE = re.compile(r"(?P<name>[\w:]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>[^\s}]+)(?:\s+\d+)?\s*")
-_POSITION = re.compile(r'(?:^|,)position="(\d+)"')
+from prometheus_client.parser import text_string_to_metric_families
+
 OURS = "specserve:"
 STEPS = "vllm:iteration_tokens_total_count"
 
@@ -36,22 +36,17 @@ class Counters:
 
 
 def read_counters(text: str) -> Counters:
-    """From Prometheus' text format; a line that is none is passed over."""
+    """From Prometheus' text format; what cannot be read ends the reading, and what came before it counts."""
     values: dict[str, float] = {}
     by_position: dict[str, dict[int, float]] = {}
-    for line in text.splitlines():
-        match = _LINE.fullmatch(line)
-        if match is None:
-            continue
-        try:
-            value = float(match["value"])
-        except ValueError:
-            continue
-        name = match["name"]
-        values[name] = values.get(name, 0) + value
-        if position := _POSITION.search(match["labels"] or ""):
-            own = by_position.setdefault(name, {})
-            own[int(position[1])] = own.get(int(position[1]), 0) + value
+    with suppress(ValueError):
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                name, value = sample.name, sample.value
+                values[name] = values.get(name, 0) + value
+                if (position := sample.labels.get("position", "")).isdigit():
+                    own = by_position.setdefault(name, {})
+                    own[int(position)] = own.get(int(position), 0) + value
     return Counters(values, by_position)
 
 

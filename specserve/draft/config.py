@@ -185,8 +185,8 @@ def _with_draft_lengths(
 def _refuse_unbuilt(config: SpeculativeConfig, method: Method) -> None:
     if not method.is_built:
         raise NotBuiltYet(f"method {method.name!r}", "method")
-    for key in ("use_heterogeneous_vocab", "parallel_drafting"):
-        if method.name == "draft_model" and getattr(config, key):
-            raise NotBuiltYet(f"{key} of a draft_model", key)
+    for key in method.announced:
+        if getattr(config, key):
+            raise NotBuiltYet(f"{key} of method {method.name!r}", key)
     if config.enable_adaptive_verification:
         raise NotBuiltYet("enable_adaptive_verification", "enable_adaptive_verification")

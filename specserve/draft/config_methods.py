@@ -25,7 +25,7 @@ class Method:
 
     `samples`: the drafter has probabilities and may draw from them. `can_run_async`: vLLM schedules it
     asynchronously. `uses_target`: it reads the target's rows. One that never `guesses` wants nothing but to
-    follow the texts. `keys` belong to it alone.
+    follow the texts. `keys` belong to it alone; those that are `announced` are not built yet.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Method:
     uses_target: bool = False
     guesses: bool = True
     keys: tuple[str, ...] = ()
+    announced: tuple[str, ...] = ()
 
     @property
     def is_built(self) -> bool:
@@ -85,6 +86,7 @@ METHODS = (
         samples=True,
         can_run_async=True,
         keys=("use_heterogeneous_vocab", "parallel_drafting"),
+        announced=("use_heterogeneous_vocab", "parallel_drafting"),
     ),
     Method("eagle", model="required", samples=True, can_run_async=True, uses_target=True, keys=HEAD),
     Method(

@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -51,7 +52,7 @@ class Shape:
     @property
     def header_bytes(self) -> int:
         """Before the data; the same for every text."""
-        return -(-(8 + len(self._header(MOST_ROWS, MOST_ROWS))) // ALIGNMENT) * ALIGNMENT
+        return _header_bytes(self)
 
     def file_bytes(self, num_rows: int) -> int:
         return self.header_bytes + num_rows * (self.row_bytes + ID_BYTES)
@@ -81,6 +82,11 @@ class Shape:
             },
         }
         return json.dumps(entries).encode()
+
+
+@cache  # asked for with every write
+def _header_bytes(shape: Shape) -> int:
+    return -(-(8 + len(shape._header(MOST_ROWS, MOST_ROWS))) // ALIGNMENT) * ALIGNMENT
 
 
 class Folder:

@@ -22,18 +22,21 @@ class Piece(NamedTuple):
 
 
 def ragged(pieces: Iterable[Piece], page_size: int) -> Batch:
-    ids, positions, slots = array("q"), array("q"), array("q")
+    """Lists first: an array that grows takes a third longer."""
+    ids: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
     starts, contexts, tables = [0], [], []
-    for piece in pieces:
-        end = piece.start + len(piece.ids)
-        ids.extend(piece.ids)
-        positions.extend(range(piece.start, end))
-        pages = piece.pages
-        slots.extend(pages[p // page_size] * page_size + p % page_size for p in range(piece.start, end))
+    for own, start, pages in pieces:
+        span = range(start, start + len(own))
+        ids += own
+        positions += span
+        slots += [pages[p // page_size] * page_size + p % page_size for p in span]
         starts.append(len(ids))
-        contexts.append(end)
+        contexts.append(span.stop)
         tables.append(pages)
-    return Batch(ids, positions, slots, starts, contexts, tables, page_size)
+    arrays = array("q", ids), array("q", positions), array("q", slots)
+    return Batch(*arrays, starts, contexts, tables, page_size)
 
 
 def to_rows(batch: Batch, device: torch.device) -> Rows:

@@ -131,7 +131,7 @@ def test_a_model_that_nothing_speaks_about_is_a_draft_model(raw: dict[str, Any])
 
 @pytest.mark.parametrize("key", ["use_heterogeneous_vocab", "parallel_drafting"])
 def test_of_a_draft_model_these_are_announced(key: str) -> None:
-    assert unbuilt({**DRAFT, key: True}) == f"{key} of a draft_model is not built yet."
+    assert unbuilt({**DRAFT, key: True}) == f"{key} of method 'draft_model' is not built yet."
 
 
 @pytest.mark.parametrize("method", [{}, {"method": "custom_class"}])

@@ -38,7 +38,7 @@ OPTIONS: dict[str, list[Any]] = {
     "chunking": [True, True, False],
 }
 TABLE = [0, 8, 5, 0, 3, 1, 2, 0, 4]  # k by number of running requests
-CELLS = [{**row, "order": seed} for seed in range(2) for row in all_pairs(OPTIONS, seed)]
+CELLS = [{**row, "order": seed} for seed in (0, 4) for row in all_pairs(OPTIONS, seed)]
 
 
 @cache
@@ -115,7 +115,7 @@ def test_any_drafter_gives_plain_answers_in_all_circumstances(name: str) -> None
             found, drafter = run_cell(cell)
             check_cell(found, drafter)
             runs.append(found)
-    assert sum(found.total("num_preemptions") for found in runs) > 3
+    assert sum(found.total("num_preemptions") for found in runs) > 5
     assert sum(found.total("prefix_hits") for found in runs) > 100
     drafted = sum(found.num_drafted for found in runs)
     accepted = sum(found.num_accepted for found in runs)
